@@ -1,0 +1,65 @@
+"""Errors that a user can act on. Everything else that is raised is a bug of ours and propagates."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AutotuneError(Exception):
+    """Root of the errors shown to the user as one message, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(AutotuneError):
+    """A configuration value or command-line word that cannot be used."""
+
+    exit_code = 2
+
+
+class WorkloadError(AutotuneError):
+    """The user's model, data, loss or optimizer cannot be built or cannot train one plain step."""
+
+
+class BudgetError(AutotuneError):
+    """The budget is too small for the work that was asked for."""
+
+
+class StudyError(AutotuneError):
+    """A study cannot be created, resumed or finished."""
+
+
+class TrackingError(AutotuneError):
+    """The tracking store cannot be reached or written."""
+
+
+class OutputError(AutotuneError):
+    """A file or folder of results cannot be written."""
+
+
+class TunedFileError(AutotuneError):
+    """A `tuned.yaml` cannot be read or does not say what it must."""
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed word closest to `word`, or None when none is close."""
+    found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def config_error(
+    key: str, given: object, allowed: str, *, suggestion: str | None = None, todo: str | None = None
+) -> ConfigError:
+    """Build a `ConfigError` that names the key, what was given, what is allowed and what to do.
+
+    Args:
+        key: Full dotted key, as typed on the command line.
+        given: The offending value.
+        allowed: What would have been accepted, in words or as a list.
+        suggestion: The nearest allowed word, if one is close.
+        todo: What to do next, if it does not follow from `allowed`.
+    """
+    hint = f" Did you mean {suggestion!r}?" if suggestion else ""
+    next_step = f" {todo}" if todo else ""
+    return ConfigError(f"{key}: got {given!r}; allowed: {allowed}.{hint}{next_step}")

@@ -1,0 +1,38 @@
+"""What a trial's process is asked to do: plain values that travel to another process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.config import ProbeConfig, WorkloadSpec
+from autotune.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRequest:
+    """One trial to run.
+
+    Attributes:
+        workload: What is trained.
+        settings: How.
+        probe: How it is measured.
+        device: auto, cpu, cuda or one device such as cuda:1.
+        seed: Seed of weights and data order, the same for every trial of a study.
+        folder: Absolute existing folder for the trial's log and trace.
+        limit_s: Wall-clock limit in seconds; the process group is killed after it.
+        race_against: Best throughput known, samples/s; the trial may stop once it is surely below.
+            None: run to the end.
+        measure_ceiling: Measure the device ceiling as well.
+        profile_above: Record a trace when the throughput is at least this, samples/s; None: never.
+    """
+
+    workload: WorkloadSpec
+    settings: Settings
+    probe: ProbeConfig
+    device: str
+    seed: int
+    folder: str
+    limit_s: float
+    race_against: float | None = None
+    measure_ceiling: bool = True
+    profile_above: float | None = None

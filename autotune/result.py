@@ -1,0 +1,184 @@
+"""What a study gives back: its trials, the confirmation, the verdict and the recommendation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autotune.environment import Environment
+from autotune.measurement import JobFacts, Measurement, Outcome, StopReason, TrialFailure
+from autotune.settings import Settings
+from autotune.statistics import Comparison, Estimate, Verdict
+
+
+class Role(StrEnum):
+    """Why a trial was run."""
+
+    BASELINE = "baseline"
+    EXPERT = "expert"
+    SEARCH = "search"
+    CONFIRMATION = "confirmation"
+
+
+class TrialState(StrEnum):
+    """How a trial ended, in Optuna's words."""
+
+    COMPLETE = "complete"
+    PRUNED = "pruned"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """One trial of a study.
+
+    Attributes:
+        number: Counts all trials of the study from 0, the confirmation's included.
+        role: Why it was run.
+        outcome: What it ended in.
+        score: Throughput in samples/s; None without a feasible measurement.
+        infeasible: Why a measured setting must not be used; None when it may.
+        started_at: Unix time of its start, seconds.
+        total_s: Wall seconds from request to the end of its processes.
+        folder: Folder of its files, relative to the study's.
+    """
+
+    number: int
+    role: Role
+    outcome: Outcome
+    score: float | None
+    infeasible: str | None
+    started_at: float
+    total_s: float
+    folder: str
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that ran."""
+        return self.outcome.settings
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """The measurement, or None for a failure."""
+        return self.outcome if isinstance(self.outcome, Measurement) else None
+
+    @property
+    def failure(self) -> TrialFailure | None:
+        """The failure, or None for a measurement."""
+        return self.outcome if isinstance(self.outcome, TrialFailure) else None
+
+    @property
+    def state(self) -> TrialState:
+        """How it ended. Lack of memory is PRUNED: it says something about the setting."""
+        if isinstance(self.outcome, TrialFailure):
+            out_of_memory = self.outcome.failure.value == "out_of_memory"
+            return TrialState.PRUNED if out_of_memory else TrialState.FAILED
+        if self.infeasible is not None or self.outcome.window.stop is StopReason.OUTRACED:
+            return TrialState.PRUNED
+        return TrialState.COMPLETE
+
+
+class Arm(StrEnum):
+    """A contestant of the confirmation."""
+
+    BASELINE = "baseline"
+    EXPERT = "expert"
+    BEST = "best"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmResult:
+    """Rates of one contestant, one per fresh process.
+
+    Attributes:
+        arm: Which contestant.
+        settings: What it ran with.
+        rates: Throughput in samples/s of each process, in the order measured.
+        throughput: Their mean with its interval.
+    """
+
+    arm: Arm
+    settings: Settings
+    rates: tuple[float, ...]
+    throughput: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirmation:
+    """Interleaved re-measurement in fresh processes; the headline comes from here.
+
+    Attributes:
+        arms: The contestants; the expert's is missing when it is also the best or did not run.
+        versus_baseline: Best against baseline.
+        versus_expert: Best against the expert guess; None when they are the same.
+        expert_versus_baseline: Expert guess against baseline; None when it was not measured.
+        rounds: Complete rounds.
+    """
+
+    arms: tuple[ArmResult, ...]
+    versus_baseline: Comparison
+    versus_expert: Comparison | None
+    expert_versus_baseline: Comparison | None
+    rounds: int
+
+    def arm(self, arm: Arm) -> ArmResult | None:
+        """Return the result of a contestant, or None where it took no part."""
+        return next((result for result in self.arms if result.arm is arm), None)
+
+
+class StudyEnd(StrEnum):
+    """Why the search ended."""
+
+    MINUTES = "minutes"
+    TRIALS = "trials"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResult:
+    """Everything that is shown, logged and exported at the end.
+
+    Attributes:
+        study: Name of the study.
+        folder: Absolute folder of the study.
+        model, data: Short names.
+        environment: The machine and versions.
+        facts: What the first look at the job told.
+        trials: All trials in order, the confirmation's included.
+        baseline: Trial of the user's own settings.
+        expert: Trial of the expert guess; None when it did not run.
+        best: Best trial of the search by its search score; the baseline when nothing beat it.
+        confirmation: None when it was interrupted, or when nothing beat the baseline.
+        verdict: FASTER means: use `recommended`. Anything else: keep the baseline.
+        recommended: The settings to use.
+        ended: Why the search ended.
+        elapsed_s: Wall seconds of the whole study.
+        notes: What the reader should know, in words.
+    """
+
+    study: str
+    folder: str
+    model: str
+    data: str
+    environment: Environment
+    facts: JobFacts
+    trials: tuple[TrialRecord, ...]
+    baseline: TrialRecord
+    expert: TrialRecord | None
+    best: TrialRecord
+    confirmation: Confirmation | None
+    verdict: Verdict
+    recommended: Settings
+    ended: StudyEnd
+    elapsed_s: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Number of failed trials by kind, most frequent first."""
+        kinds = Counter(
+            trial.failure.failure.value for trial in self.trials if trial.failure is not None
+        )
+        return dict(kinds.most_common())

@@ -1,0 +1,192 @@
+"""Intervals and verdicts. Works on plain numbers; knows nothing of torch, trials or devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.95
+"""Level of every interval that is shown to a user."""
+
+VERDICT_LEVEL = 0.99
+"""Level at which a verdict is given. Above `LEVEL`, since the pairs are looked at repeatedly
+while they come in, and each look is another chance of a false win."""
+
+SAME_WITHIN = 0.02
+"""Two rates whose ratio surely lies within this share of 1 are called the same (DESIGN: a number
+can be trusted to 2-3 %)."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate with its interval.
+
+    Attributes:
+        value: The estimate.
+        low: Lower end of the interval; None where there are too few samples for one.
+        high: Upper end of the interval; None where there are too few samples for one.
+        level: Coverage that the interval aims at.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    level: float = LEVEL
+
+    @property
+    def relative_halfwidth(self) -> float | None:
+        """Half the interval's width as a share of the value, or None without an interval."""
+        if self.low is None or self.high is None or self.value == 0:
+            return None
+        return (self.high - self.low) / 2 / abs(self.value)
+
+
+class Verdict(StrEnum):
+    """What can be said of a candidate against the baseline."""
+
+    FASTER = "FASTER"
+    SLOWER = "SLOWER"
+    SAME = "SAME"
+    UNSURE = "UNSURE"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A candidate against a baseline.
+
+    Attributes:
+        ratio: Candidate's rate over baseline's rate, with its interval.
+        verdict: The three-valued answer, or UNSURE.
+        pairs: Number of interleaved pairs behind it.
+    """
+
+    ratio: Estimate
+    verdict: Verdict
+    pairs: int
+
+
+def student_t(degrees: int, level: float) -> float:
+    """Return the two-sided Student t quantile for `degrees` of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.5 + level / 2))
+
+
+def mean_estimate(samples: Sequence[float], level: float = LEVEL) -> Estimate:
+    """Return the mean of independent samples with its Student t interval.
+
+    Raises:
+        ValueError: There are no samples.
+    """
+    values = _array(samples)
+    mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean, level=level)
+    half = student_t(len(values) - 1, level) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return Estimate(mean, mean - half, mean + half, level)
+
+
+def block_means(samples: Sequence[float], block: int) -> list[float]:
+    """Return means of consecutive blocks of `block` samples; an incomplete last block is left out.
+
+    Steps of one window are correlated (workers finish together, caches warm); means of blocks that
+    span a whole turn of the worker pool are close to independent (method of batch means; Law,
+    "Simulation Modeling and Analysis", 5th ed., section 9.5.3).
+
+    Raises:
+        ValueError: `block` is below 1.
+    """
+    if block < 1:
+        raise ValueError(f"block must be 1 or more, got {block}")
+    whole = len(samples) // block * block
+    if whole == 0:
+        return []
+    return [float(mean) for mean in _array(samples[:whole]).reshape(-1, block).mean(axis=1)]
+
+
+def rate_estimate(
+    step_s: Sequence[float], samples_per_step: float, block: int, level: float = LEVEL
+) -> Estimate:
+    """Return samples per second from step times, with an interval from block means.
+
+    The rate is samples over time, so the interval is that of the mean step time, turned around.
+
+    Args:
+        step_s: Seconds of each step.
+        samples_per_step: Mean number of samples in a step.
+        block: Steps in one block.
+        level: Coverage of the interval.
+
+    Raises:
+        ValueError: There are no steps.
+    """
+    rate = samples_per_step / float(_array(step_s).mean())
+    blocks = block_means(step_s, block)
+    if len(blocks) < 2:
+        return Estimate(rate, level=level)
+    mean = mean_estimate(blocks, level)
+    if mean.low is None or mean.high is None:
+        return Estimate(rate, level=level)
+    if mean.low <= 0:  # too noisy: as a rate, such an interval has no upper end
+        return Estimate(rate, level=level)
+    return Estimate(rate, samples_per_step / mean.high, samples_per_step / mean.low, level)
+
+
+def ratio_estimate(
+    candidate: Sequence[float], baseline: Sequence[float], level: float = LEVEL
+) -> Estimate:
+    """Return the ratio of paired rates with its interval, from the logarithms of the pairs' ratios.
+
+    A pair is two fresh processes measured one after the other; the process is the unit of
+    replication, not the step.
+
+    Raises:
+        ValueError: The two differ in length, are empty, or hold a rate that is not above 0.
+    """
+    if len(candidate) != len(baseline):
+        raise ValueError(f"pairs needed, got {len(candidate)} and {len(baseline)} rates")
+    if min((*candidate, *baseline), default=0.0) <= 0:
+        raise ValueError("rates must be above 0, and there must be at least one pair")
+    log = mean_estimate(list(np.log(_array(candidate)) - np.log(_array(baseline))), level)
+    if log.low is None or log.high is None:
+        return Estimate(math.exp(log.value), level=level)
+    return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high), level)
+
+
+def compare(candidate: Sequence[float], baseline: Sequence[float]) -> Comparison:
+    """Judge paired rates of a candidate and a baseline.
+
+    FASTER or SLOWER needs the `VERDICT_LEVEL` interval of the ratio wholly on one side of 1 and the
+    ratio itself beyond `SAME_WITHIN`; SAME needs the `LEVEL` interval wholly within `SAME_WITHIN`
+    of 1. All else is UNSURE.
+
+    Raises:
+        ValueError: As `ratio_estimate`.
+    """
+    shown = ratio_estimate(candidate, baseline)
+    strict = ratio_estimate(candidate, baseline, VERDICT_LEVEL)
+    return Comparison(shown, _verdict(shown, strict), len(candidate))
+
+
+def _verdict(shown: Estimate, strict: Estimate) -> Verdict:
+    if strict.low is None or strict.high is None or shown.low is None or shown.high is None:
+        return Verdict.UNSURE
+    if strict.low > 1 and shown.value > 1 + SAME_WITHIN:
+        return Verdict.FASTER
+    if strict.high < 1 and shown.value < 1 - SAME_WITHIN:
+        return Verdict.SLOWER
+    if shown.low > 1 - SAME_WITHIN and shown.high < 1 + SAME_WITHIN:
+        return Verdict.SAME
+    return Verdict.UNSURE
+
+
+def _array(samples: Sequence[float]) -> NDArray[np.float64]:
+    values = np.asarray(samples, dtype=np.float64)
+    if values.size == 0:
+        raise ValueError("no samples")
+    return values

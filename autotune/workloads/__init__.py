@@ -1,0 +1,1 @@
+"""Workloads: what is trained. Built inside a trial's process from plain values."""
