@@ -15,7 +15,7 @@ from autotune.environment import DeviceInfo
 from autotune.settings import Settings
 from autotune.statistics import Estimate, rate_estimate
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 
 
 class Phase(StrEnum):

@@ -37,7 +37,7 @@ def cache_folder() -> Path:
 
 
 def _project_folder(name: str) -> Path:
-    # Inside the package when installed from a wheel; beside it in a checkout or an editable install.
+    # Inside the package when installed from a wheel; beside it in a checkout.
     inside = _PACKAGE / name
     if inside.is_dir():
         return inside
@@ -45,5 +45,5 @@ def _project_folder(name: str) -> Path:
     if beside.is_dir() and (_PACKAGE.parent / "pyproject.toml").is_file():
         return beside
     raise FileNotFoundError(
-        f"the folder {name!r} of autotune is neither at {inside} nor at {beside}; reinstall autotune"
+        f"autotune's folder {name!r} is neither at {inside} nor at {beside}; reinstall autotune"
     )

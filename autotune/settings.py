@@ -76,7 +76,7 @@ class Settings:
             raise ConfigError(
                 "prefetch_factor and persistent_workers need num_workers of 1 or more; "
                 f"got num_workers=0 with prefetch_factor={self.prefetch_factor}, "
-                f"persistent_workers={self.persistent_workers}. Leave them out, or raise num_workers."
+                f"persistent_workers={self.persistent_workers}. Leave them out, or use workers."
             )
 
     def as_dict(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Tracker(Protocol):
         ...
 
     def abort(self, reason: str, *, killed: bool) -> None:
-        """Close every open run as failed, or as killed, with the reason. Safe to call at any time."""
+        """Close every open run as failed, or as killed, with the reason. Safe at any time."""
         ...
 
     def view(self) -> str | None:
