@@ -22,6 +22,10 @@ class WorkloadError(AutotuneError):
     """The user's model, data, loss or optimizer cannot be built or cannot train one plain step."""
 
 
+class UnsupportedSetting(WorkloadError):  # noqa: N818 - names what it is
+    """The device or the workload cannot run one of the settings; the job itself may be fine."""
+
+
 class BudgetError(AutotuneError):
     """The budget is too small for the work that was asked for."""
 
