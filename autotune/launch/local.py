@@ -1,0 +1,167 @@
+"""Trials on this machine: a fresh process each, from a warm fork server, killed whole."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+
+import psutil
+
+from autotune.launch.launcher import Progress
+from autotune.measurement import (
+    FailureKind,
+    JobFacts,
+    Measurement,
+    Outcome,
+    Record,
+    TrialFailure,
+    from_json,
+)
+from autotune.request import TrialRequest
+from autotune.trial.child import RECORD, STAGE, run_inspection, run_trial
+
+PRELOAD = (
+    "torch",
+    "torchvision.transforms.v2",
+    "autotune.trial.child",
+    "autotune.trial.probe",
+    "autotune.trial.inspect",
+    "autotune.trial.failures",
+    "autotune.workloads.build",
+)
+"""Imported once by the fork server, so that a trial does not pay for it. None of these starts the
+device or threads that a fork would break."""
+
+EXIT_GRACE_S = 5.0
+"""Seconds that a process gets to end by itself after its record has arrived."""
+
+_Target = Callable[[Connection, TrialRequest, float], None]
+
+
+class LocalLauncher:
+    """Runs trials one at a time on this machine.
+
+    A trial's process is forked from a server that has torch imported but no device context, leads
+    a process group of its own, and is killed with all its descendants when its time is up.
+    """
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(list(PRELOAD))
+
+    def inspect(self, request: TrialRequest) -> JobFacts | TrialFailure:
+        """Look at the job once; see `Launcher.inspect`."""
+        record = self._run(run_inspection, request, lambda stage: None)
+        if isinstance(record, Measurement):
+            raise TypeError("an inspection gave back a measurement")
+        return record
+
+    def run(self, request: TrialRequest, progress: Progress) -> Outcome:
+        """Run one trial; see `Launcher.run`."""
+        record = self._run(run_trial, request, progress)
+        if isinstance(record, JobFacts):
+            raise TypeError("a trial gave back facts of an inspection")
+        return record
+
+    def close(self) -> None:
+        """Do nothing: trials are gone when `run` returns, and the fork server ends with us."""
+
+    def _run(self, target: _Target, request: TrialRequest, progress: Progress) -> Record:
+        receiver, sender = self._context.Pipe(duplex=False)
+        process = self._context.Process(
+            target=target,
+            args=(sender, request, time.monotonic()),
+            name="autotune-trial",
+        )
+        process.start()
+        sender.close()
+        grace_s = 0.0
+        try:
+            record = _listen(process, receiver, request, progress)
+            grace_s = EXIT_GRACE_S
+            return record
+        finally:
+            _end(process, grace_s=grace_s)
+            receiver.close()
+
+
+def _listen(
+    process: ForkServerProcess, receiver: Connection, request: TrialRequest, progress: Progress
+) -> Record:
+    """Wait for the record, the process's death or the limit, whichever comes first."""
+    deadline = time.monotonic() + request.limit_s
+    stage = "start"
+    progress(stage)
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return _failure(
+                request,
+                FailureKind.TIME_LIMIT,
+                stage,
+                f"not done after {request.limit_s:.0f} s (it was in: {stage}); killed. "
+                "probe.limit_s and budget.minutes set this limit.",
+            )
+        if not receiver.poll(min(left_s, 1.0)):
+            continue
+        try:
+            message = receiver.recv_bytes()
+        except (EOFError, OSError):
+            return _died(process, request, stage)
+        if message[:1] == STAGE:
+            stage = message[1:].decode()
+            progress(stage)
+        elif message[:1] == RECORD:
+            return from_json(message[1:])
+
+
+def _died(process: ForkServerProcess, request: TrialRequest, stage: str) -> TrialFailure:
+    process.join(EXIT_GRACE_S)
+    code = process.exitcode
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        hint = " (the kernel's out-of-memory killer, most likely)" if name == "SIGKILL" else ""
+        text = f"the trial's process died of {name}{hint}"
+    else:
+        text = f"the trial's process ended without a result (exit code {code})"
+    return _failure(request, FailureKind.CRASH, stage, f"{text} during {stage}; see log.txt")
+
+
+def _failure(request: TrialRequest, kind: FailureKind, stage: str, message: str) -> TrialFailure:
+    return TrialFailure(settings=request.settings, failure=kind, message=message, stage=stage)
+
+
+def _end(process: ForkServerProcess, *, grace_s: float) -> None:
+    """Leave nothing of a trial behind: its group, and descendants with a group of their own.
+
+    Args:
+        process: The trial's process, the leader of its group.
+        grace_s: Seconds that it gets to end by itself.
+    """
+    pid = process.pid
+    if pid is None:
+        return
+    strays = _descendants(pid)
+    process.join(grace_s)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+    if process.exitcode is None:
+        process.kill()  # it may not lead its group yet
+    for stray in strays:
+        with contextlib.suppress(psutil.Error):
+            stray.kill()
+    process.join()
+    process.close()
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []

@@ -1,0 +1,146 @@
+"""The timed window: run steps between two synchronisations until the rate is known well enough."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from autotune.measure.timers import PhaseTimer
+from autotune.measurement import StopReason, Window
+from autotune.statistics import Estimate, rate_estimate
+
+BLOCK_S = 0.2
+"""A block lasts at least this long, seconds: long against launch jitter and the host's scheduling
+slices, short against a window, so that a window of some seconds has tens of blocks."""
+
+OVERRUN = 2.0
+"""A window that has too few steps when its time is up may go on up to this multiple of it."""
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """What one step reports besides its marks.
+
+    Attributes:
+        samples: Samples in the batch that arrived.
+        host_wait_s: Seconds that `next(loader)` took on the host.
+    """
+
+    samples: int
+    host_wait_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopRule:
+    """When a window ends.
+
+    Attributes:
+        rel_halfwidth: Target for the interval's half-width as a share of the throughput.
+        cap_s: Time cap in seconds.
+        min_blocks: Blocks needed before the interval is believed.
+        min_steps: Steps needed whatever the time.
+        steps_per_block: Steps in a block.
+        race_against: Throughput to beat, samples/s; None runs no race.
+    """
+
+    rel_halfwidth: float
+    cap_s: float
+    min_blocks: int
+    min_steps: int
+    steps_per_block: int
+    race_against: float | None = None
+
+    def decide(
+        self, step_s: Sequence[float], samples_per_step: float, elapsed_s: float
+    ) -> tuple[StopReason, str | None] | None:
+        """Return why the window ends now and the criterion left unmet, or None to go on."""
+        rate = rate_estimate(step_s, samples_per_step, self.steps_per_block) if step_s else None
+        blocks = len(step_s) // self.steps_per_block
+        if rate is not None and blocks >= self.min_blocks:
+            width = rate.relative_halfwidth
+            if width is not None and width <= self.rel_halfwidth:
+                return StopReason.CONVERGED, None
+            if self._outraced(rate):
+                return StopReason.OUTRACED, None
+        enough = len(step_s) >= self.min_steps and blocks >= 2
+        if elapsed_s >= self.cap_s and (enough or elapsed_s >= OVERRUN * self.cap_s):
+            return StopReason.TIME_CAP, self._unmet(rate, blocks)
+        return None
+
+    def _outraced(self, rate: Estimate) -> bool:
+        return (
+            self.race_against is not None
+            and rate.high is not None
+            and rate.high < self.race_against
+        )
+
+    def _unmet(self, rate: Estimate | None, blocks: int) -> str:
+        if blocks < self.min_blocks:
+            return f"{blocks} of {self.min_blocks} blocks of {self.steps_per_block} steps"
+        width = rate.relative_halfwidth if rate is not None else None
+        shown = "unknown" if width is None else f"{width:.1%}"
+        return f"half-width {shown} of the throughput; the target is {self.rel_halfwidth:.1%}"
+
+
+def steps_per_block(num_workers: int, step_s: float) -> int:
+    """Return how many steps a block has: a whole turn of the worker pool and `BLOCK_S` at least.
+
+    Workers that started together finish together, so waits come in groups of `num_workers` steps
+    (pytorch issue 19836); a block that holds whole groups has nearly independent means.
+
+    Args:
+        num_workers: DataLoader workers.
+        step_s: Typical seconds of a step.
+    """
+    turn = max(1, num_workers)
+    turns = math.ceil(BLOCK_S / max(step_s, 1e-9) / turn)
+    return turn * max(1, turns)
+
+
+def run_window(
+    step: Callable[[PhaseTimer], StepSeen],
+    *,
+    timer: PhaseTimer,
+    rule: StopRule,
+    synchronize: Callable[[], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> Window:
+    """Run steps until the rule ends the window, and return what was seen.
+
+    The window ends on a block's boundary, so that it holds whole turns of the worker pool.
+
+    Args:
+        step: Runs one optimizer step and marks its boundaries on the timer.
+        timer: Records the boundaries.
+        rule: When to end.
+        synchronize: Waits for the device; called at both ends, never in between.
+        clock: Host clock in seconds.
+    """
+    seen: list[StepSeen] = []
+    samples = 0
+    decision: tuple[StopReason, str | None] | None = None
+    synchronize()
+    started = clock()
+    timer.begin()
+    while decision is None:
+        for _ in range(rule.steps_per_block):
+            seen.append(step(timer))
+            samples += seen[-1].samples
+        decision = rule.decide(timer.finished_steps(), samples / len(seen), clock() - started)
+    synchronize()
+    elapsed_s = clock() - started
+    times = timer.read()
+    stop, unmet = decision
+    return Window(
+        elapsed_s=elapsed_s,
+        samples=samples,
+        step_s=times.step_s,
+        phase_s=times.phase_s,
+        stall_s=times.stall_s,
+        host_wait_s=tuple(each.host_wait_s for each in seen),
+        steps_per_block=rule.steps_per_block,
+        stop=stop,
+        unmet=unmet,
+    )

@@ -1,0 +1,1 @@
+"""Inside a trial's process: build the job, probe it, send one typed record back."""

@@ -1,0 +1,130 @@
+"""Entry of a trial's process. Imports torch only once it runs: the controller imports this module.
+
+What the process sends back are byte messages: `S` and a stage, and at the end `R` and one record as
+JSON. Nothing is judged from what it prints; that goes to `log.txt` in the trial's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.measurement import Record, TrialFailure, to_json
+from autotune.request import TrialRequest
+
+if TYPE_CHECKING:
+    from autotune.trial.probe import Probe
+
+STAGE = b"S"
+RECORD = b"R"
+LOG_FILE = "log.txt"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def run_trial(connection: Connection, request: TrialRequest, sent_at: float) -> None:
+    """Measure one request in this process and send the record.
+
+    Args:
+        connection: Where messages go.
+        request: What to measure.
+        sent_at: `time.monotonic()` of the request.
+    """
+    _serve(connection, request, sent_at, inspect_only=False)
+
+
+def run_inspection(connection: Connection, request: TrialRequest, sent_at: float) -> None:
+    """Look at the job once in this process and send the facts. Arguments as `run_trial`."""
+    _serve(connection, request, sent_at, inspect_only=True)
+
+
+def _serve(
+    connection: Connection, request: TrialRequest, sent_at: float, *, inspect_only: bool
+) -> None:
+    _isolate(Path(request.folder))
+    stages = _Stages(connection)
+    record = _measure(request, sent_at, stages, inspect_only=inspect_only)
+    with contextlib.suppress(BrokenPipeError):  # the controller is gone; so will be this process
+        connection.send_bytes(RECORD + to_json(record).encode())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Exit hooks of the user's libraries could hang; what counts has been sent.
+    os._exit(0)
+
+
+class _Stages:
+    """Sends each stage as it begins and remembers the last one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.last = "start"
+
+    def __call__(self, stage: str) -> None:
+        self.last = stage
+        with contextlib.suppress(BrokenPipeError):
+            self._connection.send_bytes(STAGE + stage.encode())
+
+
+def _measure(
+    request: TrialRequest, sent_at: float, stages: _Stages, *, inspect_only: bool
+) -> Record:
+    """Return the record of whatever happens; the user's job may raise anything, even SystemExit."""
+    import torch
+
+    from autotune.measure.device import resolve_device, synchronize
+    from autotune.measurement import Costs
+    from autotune.trial import failures
+    from autotune.trial.inspect import inspect_job
+    from autotune.trial.probe import Probe
+    from autotune.workloads.build import build_workload
+
+    device: torch.device | None = None
+    probe: Probe | None = None
+    try:
+        device = resolve_device(request.device)
+        if device.type != "cpu":
+            torch.accelerator.set_device_index(device.index or 0)
+            torch.empty(1, device=device)  # creates the context
+            synchronize(device)
+        start_s = time.monotonic() - sent_at
+        stages("setup")
+        workload = build_workload(request.workload)
+        if inspect_only:
+            return inspect_job(workload, request, device)
+        probe = Probe(request, device, start_s, stages)
+        return probe.run(workload)
+    except BaseException as error:
+        return TrialFailure(
+            settings=request.settings,
+            failure=failures.classify(error, device),
+            message=failures.explain(error),
+            stage=stages.last,
+            evidence=failures.evidence(error),
+            costs=probe.costs if probe is not None else Costs(),
+        )
+
+
+def _isolate(folder: Path) -> None:
+    """Own session and process group, death with the parent, own log, a traceback on a crash."""
+    os.setsid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        controller = multiprocessing.parent_process()
+        if controller is not None and not controller.is_alive():
+            os._exit(1)  # it died before the line above could help
+    log = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.enable()
+    # One compile cache per study: warm from its second trial on, and gone with its folder.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.parent / "compile-cache"))

@@ -1,0 +1,93 @@
+"""From an exception to a failure kind: by type and by where it was raised, not by log text."""
+
+from __future__ import annotations
+
+import traceback
+
+import torch
+
+from autotune.errors import AutotuneError, ConfigError, UnsupportedSetting
+from autotune.measurement import FailureKind
+
+_NEAR_FULL = 0.05
+"""Below this share of free device memory, an error of a CUDA library counts as lack of memory."""
+
+_OUT_OF_MEMORY_WORDS = (
+    "CUDA out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDA error: out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "NVML_SUCCESS == r INTERNAL ASSERT FAILED",
+)
+"""Ways in which torch and the CUDA libraries say that memory ran out without the type for it
+(accelerate issue 3803). The texts come from our own process's exception, never from a log."""
+
+_LIBRARY_WORDS = ("CUDNN_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS", "CUDNN_STATUS")
+
+
+def classify(error: BaseException, device: torch.device | None) -> FailureKind:
+    """Return the kind of failure that an exception stands for.
+
+    Args:
+        error: What the job raised.
+        device: The device in use; None before it is known.
+    """
+    if isinstance(error, UnsupportedSetting):
+        return FailureKind.UNSUPPORTED
+    if isinstance(error, ConfigError):
+        return FailureKind.BAD_SETTING
+    if isinstance(error, AutotuneError):
+        return FailureKind.USER_ERROR
+    if _is_out_of_memory(error, device):
+        return FailureKind.OUT_OF_MEMORY
+    module = type(error).__module__
+    if module.startswith(("torch._dynamo", "torch._inductor", "triton")):
+        return FailureKind.COMPILE_FAILED
+    files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    if any("torch/utils/data/" in file for file in files):
+        if "DataLoader worker (pid" in str(error):
+            return FailureKind.WORKER_DIED
+        return FailureKind.DATASET_ERROR
+    if isinstance(error, torch.AcceleratorError):
+        return FailureKind.CRASH
+    return FailureKind.USER_ERROR
+
+
+def explain(error: BaseException) -> str:
+    """Return the exception as one short text for a person."""
+    text = str(error).strip()
+    if "Original Traceback (most recent call last)" in text:
+        # An error from a loader worker carries its traceback; its last line is the user's own.
+        text = text.splitlines()[-1].strip()
+        return text or type(error).__name__
+    if isinstance(error, AutotuneError):
+        return text
+    first = text.splitlines()[0] if text else ""
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+def evidence(error: BaseException) -> str:
+    """Return the full traceback as text."""
+    return "".join(traceback.format_exception(error)).strip()
+
+
+def _is_out_of_memory(error: BaseException, device: torch.device | None) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error)
+    if any(words in text for words in _OUT_OF_MEMORY_WORDS):
+        return True
+    return any(words in text for words in _LIBRARY_WORDS) and _memory_is_full(device)
+
+
+def _memory_is_full(device: torch.device | None) -> bool:
+    if device is None or device.type != "cuda":
+        return False
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:
+        return False  # the context is gone; whatever it was, memory cannot be asked any more
+    return free / total < _NEAR_FULL

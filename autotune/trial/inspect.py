@@ -1,0 +1,55 @@
+"""One plain look at the job before the search: device, dataset, one small step, nothing tuned."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import torch
+
+from autotune.loader import resident_batch
+from autotune.measure.device import device_info, synchronize
+from autotune.measure.timers import HostTimer
+from autotune.measurement import JobFacts
+from autotune.request import TrialRequest
+from autotune.settings import Settings
+from autotune.trial.job import TrainingJob
+from autotune.workloads.batch import has_image
+from autotune.workloads.workload import Workload
+
+PLAIN_BATCH = 4
+"""Samples in the plain step: more than BatchNorm's two, few enough for any device."""
+
+
+def inspect_job(workload: Workload, request: TrialRequest, device: torch.device) -> JobFacts:
+    """Train three plain eager steps on a small batch and return what they tell.
+
+    The last step is timed: the first ones pay for allocations and kernel selection.
+    """
+    size = dataset_size(workload)
+    samples = PLAIN_BATCH if size is None else max(1, min(PLAIN_BATCH, size))
+    job = TrainingJob(workload, Settings(batch_size=samples), device, request.seed)
+    batch = job.place(resident_batch(workload, samples))
+    timer = HostTimer()
+    step_s = 0.0
+    for _ in range(3):
+        started = time.perf_counter()
+        job.step(itertools.repeat(batch), timer)
+        synchronize(device)
+        step_s = time.perf_counter() - started
+    job.loss_value()
+    return JobFacts(
+        device=device_info(device),
+        dataset_size=size,
+        parameters=job.parameters,
+        image_input=has_image(batch),
+        resident=workload.resident,
+        seconds_per_sample=step_s / samples,
+    )
+
+
+def dataset_size(workload: Workload) -> int | None:
+    """Return the number of samples of a map-style dataset, or None for a stream."""
+    if workload.resident or isinstance(workload.dataset, torch.utils.data.IterableDataset):
+        return None
+    return len(workload.dataset)  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""A workload under one setting: model, optimizer and precision in place, ready to step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from autotune.errors import WorkloadError
+from autotune.measure.timers import Mark, PhaseTimer
+from autotune.measure.window import StepSeen
+from autotune.precision import autocast, check_supported, grad_scaler, set_float32_modes
+from autotune.settings import CompileMode, Settings
+from autotune.workloads.batch import batch_size_of, to_device
+from autotune.workloads.forward import forward_loss
+from autotune.workloads.workload import Workload
+
+
+class TrainingJob:
+    """Trains one step at a time, the way a plain loop would.
+
+    Args:
+        workload: What is trained.
+        settings: How.
+        device: Where.
+        seed: Seed of the weights.
+
+    Raises:
+        UnsupportedSetting: The device or the optimizer cannot run one of the settings.
+        WorkloadError: The user's part fails.
+    """
+
+    def __init__(
+        self, workload: Workload, settings: Settings, device: torch.device, seed: int
+    ) -> None:
+        check_supported(settings.precision, device.type)
+        self._workload = workload
+        self._settings = settings
+        self._device = device
+        set_float32_modes(settings.precision)
+        torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+        torch.manual_seed(seed)
+        model = workload.build_model().to(device).train()
+        if settings.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self._optimizer = workload.build_optimizer(
+            model.parameters(), fused=settings.fused_optimizer
+        )
+        self._model = compiled(model, settings.compile)
+        self._scaler = grad_scaler(settings.precision, device.type)
+        self.steps_taken = 0
+        self.last_loss: torch.Tensor | None = None
+
+    def step(self, batches: Iterator[Any], timer: PhaseTimer) -> StepSeen:
+        """Run one optimizer step on the next batch and mark its phases.
+
+        Args:
+            batches: Where the next batch comes from.
+            timer: Gets the boundaries of the step.
+        """
+        asked = time.perf_counter()
+        batch = next(batches)
+        host_wait_s = time.perf_counter() - asked
+        timer.mark(Mark.FETCHED)
+        batch = to_device(batch, self._device, channels_last=self._settings.channels_last)
+        timer.mark(Mark.COPIED)
+        if self._settings.compile is not CompileMode.OFF:
+            # CUDA graphs reuse their outputs' memory; this says that the old ones are done with.
+            torch.compiler.cudagraph_mark_step_begin()
+        with autocast(self._settings.precision, self._device.type):
+            loss = forward_loss(self._workload, self._model, batch)
+        timer.mark(Mark.FORWARD)
+        self._scaler.scale(loss).backward()
+        timer.mark(Mark.BACKWARD)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+        timer.mark(Mark.OPTIMIZER)
+        self.last_loss = loss.detach()
+        self.steps_taken += 1
+        return StepSeen(batch_size_of(batch), host_wait_s)
+
+    def place(self, batch: Any) -> Any:
+        """Return the batch on the device, in this job's memory format."""
+        return to_device(batch, self._device, channels_last=self._settings.channels_last)
+
+    def loss_value(self) -> float | None:
+        """Return the last step's loss as a number. Waits for the device."""
+        if self.last_loss is None:
+            return None
+        if self.last_loss.numel() != 1:
+            raise WorkloadError(
+                f"loss: got a tensor of shape {tuple(self.last_loss.shape)}; "
+                "allowed: one number. Reduce it, for example with .mean()."
+            )
+        return float(self.last_loss)
+
+
+def compiled(model: torch.nn.Module, mode: CompileMode) -> torch.nn.Module:
+    """Return the model under `torch.compile` in the given mode, or as it is."""
+    if mode is CompileMode.OFF:
+        return model
+    module: torch.nn.Module = torch.compile(model, mode=str(mode))
+    return module

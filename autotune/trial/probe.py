@@ -1,0 +1,228 @@
+"""The probe: the short run that measures one setting.
+
+First the same batch over and over, resident on the device: compile and cuDNN's search end here,
+and its rate is the device ceiling. Then the loader: the batches that it prepared ahead are drained,
+and the timed window gives the score. Last, and only if asked, a few steps under the profiler.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autotune.loader import build_loader, endless, resident_batch
+from autotune.measure.device import device_info, memory_use, synchronize
+from autotune.measure.timers import make_timer
+from autotune.measure.trace import record_trace
+from autotune.measure.window import StopRule, run_window, steps_per_block
+from autotune.measurement import Costs, Measurement, Window
+from autotune.request import TrialRequest
+from autotune.settings import CompileMode
+from autotune.statistics import Estimate
+from autotune.trial.job import TrainingJob
+from autotune.workloads.workload import Workload
+
+RESIDENT_WARMUP_STEPS = 3
+"""Steps after the first one before anything is timed: CUDA graphs run eagerly once, record once
+and replay from the third call on."""
+
+HOPELESS = 0.7
+"""A device ceiling below this share of the best rate shortens the window to a quarter. Ceilings
+are noisy estimates (measured on a ResNet-50 grid: 9 of 86 were passed, by up to 36 %), so such a
+trial is still measured, only for less long."""
+
+TRACE_FILE = "trace.json.gz"
+
+Stage = Callable[[str], None]
+
+
+class Probe:
+    """Measures one request; keeps the seconds by part as it goes, also for a trial that fails.
+
+    Args:
+        request: What to measure.
+        device: Where.
+        start_s: Seconds from the request to a process with its device ready.
+        stage: Told what the probe is doing.
+    """
+
+    def __init__(
+        self, request: TrialRequest, device: torch.device, start_s: float, stage: Stage
+    ) -> None:
+        self._request = request
+        self._device = device
+        self._stage = stage
+        self._seconds: dict[str, float] = {"start_s": start_s}
+        self._notes: list[str] = []
+        self._sync = partial(synchronize, device)
+
+    @property
+    def costs(self) -> Costs:
+        """Seconds by part so far."""
+        return Costs(**self._seconds)
+
+    def run(self, workload: Workload) -> Measurement:
+        """Measure and return the record. Whatever the job raises comes out as it is."""
+        request = self._request
+        self._stage("setup")
+        started = time.perf_counter()
+        job = TrainingJob(workload, request.settings, self._device, request.seed)
+        resident = job.place(resident_batch(workload, request.settings.batch_size))
+        self._seconds["setup_s"] = time.perf_counter() - started
+        step_s = self._warm_up(job, resident)
+        ceiling = self._ceiling(job, resident, step_s)
+        if workload.resident:
+            return self._timed(job, itertools.repeat(resident), step_s, ceiling)
+        del resident
+        loader = build_loader(workload, request.settings, seed=request.seed)
+        with closing(endless(loader)) as batches:
+            step_s = self._drain(job, batches)
+            return self._timed(job, batches, step_s, ceiling)
+
+    def _warm_up(self, job: TrainingJob, resident: Any) -> float:
+        """Run the first steps on a resident batch; return the seconds of the last one."""
+        compiling = self._request.settings.compile is not CompileMode.OFF
+        self._stage("compile" if compiling else "warm-up")
+        repeated = itertools.repeat(resident)
+        started = time.perf_counter()
+        step_s = first_s = self._one_step(job, repeated)
+        self._seconds["first_step_s"] = first_s
+        for _ in range(RESIDENT_WARMUP_STEPS):
+            if not compiling and step_s > self._request.probe.ceiling_s:
+                break  # steps this slow are not about launches and caches
+            step_s = self._one_step(job, repeated)
+        self._seconds["warmup_s"] = time.perf_counter() - started
+        return step_s
+
+    def _one_step(self, job: TrainingJob, batches: Iterator[Any]) -> float:
+        timer = make_timer(self._device)
+        started = time.perf_counter()
+        timer.begin()
+        job.step(batches, timer)
+        self._sync()
+        return time.perf_counter() - started
+
+    def _ceiling(self, job: TrainingJob, resident: Any, step_s: float) -> Estimate | None:
+        """Return the throughput with the batch resident on the device, or None if not asked for."""
+        probe = self._request.probe
+        if not self._request.measure_ceiling:
+            return None
+        self._stage("ceiling")
+        started = time.perf_counter()
+        window = run_window(
+            partial(job.step, itertools.repeat(resident)),
+            timer=make_timer(self._device),
+            rule=StopRule(
+                rel_halfwidth=probe.rel_halfwidth,
+                cap_s=probe.ceiling_s,
+                min_blocks=probe.min_blocks,
+                min_steps=2,
+                steps_per_block=steps_per_block(0, step_s),
+            ),
+            synchronize=self._sync,
+        )
+        self._seconds["ceiling_s"] = time.perf_counter() - started
+        return window.throughput
+
+    def _drain(self, job: TrainingJob, batches: Iterator[Any]) -> float:
+        """Start the loader and use up what it prepares ahead; return a typical step's seconds.
+
+        Until the workers have filled their queues and those batches are gone, a slow loader looks
+        fast. Whatever is left when the time is up is said in a note.
+        """
+        self._stage("warm-up")
+        settings = self._request.settings
+        ahead = settings.num_workers * (settings.prefetch_factor or 2)
+        timer = make_timer(self._device)
+        started = time.perf_counter()
+        timer.begin()
+        done = 0
+        while done < max(2, ahead):
+            job.step(batches, timer)
+            done += 1
+            if done >= 2 and time.perf_counter() - started > self._request.probe.warmup_s:
+                break
+        self._sync()
+        elapsed_s = time.perf_counter() - started
+        self._seconds["warmup_s"] += elapsed_s
+        if done < ahead:
+            self._notes.append(
+                f"the window began after {done} of {ahead} batches prepared ahead were used up"
+            )
+        # The first step waits for the workers to start; it says nothing of the others.
+        later = timer.read().step_s[1:]
+        return sum(later) / len(later)
+
+    def _timed(
+        self,
+        job: TrainingJob,
+        batches: Iterator[Any],
+        step_s: float,
+        ceiling: Estimate | None,
+    ) -> Measurement:
+        request = self._request
+        self._stage("window")
+        started = time.perf_counter()
+        window = run_window(
+            partial(job.step, batches),
+            timer=make_timer(self._device),
+            rule=self._rule(step_s, ceiling),
+            synchronize=self._sync,
+        )
+        self._seconds["window_s"] = time.perf_counter() - started
+        memory = memory_use(self._device)
+        loss = job.loss_value()
+        trace = self._profiled(job, batches, window)
+        return Measurement(
+            settings=request.settings,
+            device=device_info(self._device),
+            window=window,
+            device_ceiling=ceiling,
+            memory=memory,
+            costs=self.costs,
+            optimizer_steps=job.steps_taken,
+            skipped_steps=None,
+            last_loss=loss,
+            trace=trace,
+            notes=tuple(self._notes),
+        )
+
+    def _rule(self, step_s: float, ceiling: Estimate | None) -> StopRule:
+        probe, best = self._request.probe, self._request.race_against
+        hopeless = ceiling is not None and best is not None and ceiling.value < HOPELESS * best
+        return StopRule(
+            rel_halfwidth=probe.rel_halfwidth,
+            cap_s=probe.window_s / 4 if hopeless else probe.window_s,
+            min_blocks=probe.min_blocks,
+            min_steps=probe.min_steps,
+            steps_per_block=steps_per_block(self._request.settings.num_workers, step_s),
+            race_against=best,
+        )
+
+    def _profiled(self, job: TrainingJob, batches: Iterator[Any], window: Window) -> str | None:
+        """Record a trace if asked for; return its file name. A failing profile is a note."""
+        probe, above = self._request.probe, self._request.profile_above
+        if above is None or window.samples_per_s < above:
+            return None
+        self._stage("profile")
+        started = time.perf_counter()
+        # Slow steps need no crowd: what repeats is visible in one.
+        steps = max(1, min(probe.profile_steps, int(probe.window_s / 2 / (window.step_ms / 1e3))))
+        trace = record_trace(
+            partial(job.step, batches),
+            device=self._device,
+            steps=steps,
+            file=Path(self._request.folder) / TRACE_FILE,
+            max_bytes=probe.trace_max_mb * 1e6,
+        )
+        self._seconds["profile_s"] = time.perf_counter() - started
+        if trace.note is not None:
+            self._notes.append(trace.note)
+        return None if trace.file is None else trace.file.name
