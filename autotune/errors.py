@@ -26,6 +26,10 @@ class UnsupportedSetting(WorkloadError):  # noqa: N818 - names what it is
     """The device or the workload cannot run one of the settings; the job itself may be fine."""
 
 
+class NonFiniteLoss(WorkloadError):  # noqa: N818 - names what it is
+    """The loss became infinite or not a number; the setting trains nothing."""
+
+
 class BudgetError(AutotuneError):
     """The budget is too small for the work that was asked for."""
 

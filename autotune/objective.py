@@ -26,7 +26,4 @@ def infeasible(measurement: Measurement) -> str | None:
         share = memory.peak_reserved_bytes / memory.total_bytes
         if share > MEMORY_HEADROOM:
             return f"{share:.0%} of device memory reserved; at most {MEMORY_HEADROOM:.0%} is safe"
-    loss = measurement.last_loss
-    if loss is not None and loss != loss:
-        return "the loss is not a number"
     return None

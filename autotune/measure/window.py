@@ -109,7 +109,8 @@ def run_window(
 ) -> Window:
     """Run steps until the rule ends the window, and return what was seen.
 
-    The window ends on a block's boundary, so that it holds whole turns of the worker pool.
+    The window ends on a block's boundary, so that it holds whole turns of the worker pool, unless
+    a single block would overrun the time cap.
 
     Args:
         step: Runs one optimizer step and marks its boundaries on the timer.
@@ -128,6 +129,8 @@ def run_window(
         for _ in range(rule.steps_per_block):
             seen.append(step(timer))
             samples += seen[-1].samples
+            if len(seen) >= rule.min_steps and clock() - started > OVERRUN * rule.cap_s:
+                break  # a block of slow steps; what it holds still counts
         decision = rule.decide(timer.finished_steps(), samples / len(seen), clock() - started)
     synchronize()
     elapsed_s = clock() - started

@@ -6,7 +6,7 @@ import traceback
 
 import torch
 
-from autotune.errors import AutotuneError, ConfigError, UnsupportedSetting
+from autotune.errors import AutotuneError, ConfigError, NonFiniteLoss, UnsupportedSetting
 from autotune.measurement import FailureKind
 
 _NEAR_FULL = 0.05
@@ -35,6 +35,8 @@ def classify(error: BaseException, device: torch.device | None) -> FailureKind:
     """
     if isinstance(error, UnsupportedSetting):
         return FailureKind.UNSUPPORTED
+    if isinstance(error, NonFiniteLoss):
+        return FailureKind.NON_FINITE
     if isinstance(error, ConfigError):
         return FailureKind.BAD_SETTING
     if isinstance(error, AutotuneError):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from autotune.errors import WorkloadError
+from autotune.errors import NonFiniteLoss, WorkloadError
 from autotune.measure.timers import Mark, PhaseTimer
 from autotune.measure.window import StepSeen
 from autotune.precision import autocast, check_supported, grad_scaler, set_float32_modes
@@ -44,7 +45,7 @@ class TrainingJob:
         torch.manual_seed(seed)
         model = workload.build_model().to(device).train()
         if settings.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model = model.to(memory_format=torch.channels_last)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._optimizer = workload.build_optimizer(
             model.parameters(), fused=settings.fused_optimizer
@@ -69,7 +70,7 @@ class TrainingJob:
         timer.mark(Mark.COPIED)
         if self._settings.compile is not CompileMode.OFF:
             # CUDA graphs reuse their outputs' memory; this says that the old ones are done with.
-            torch.compiler.cudagraph_mark_step_begin()
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with autocast(self._settings.precision, self._device.type):
             loss = forward_loss(self._workload, self._model, batch)
         timer.mark(Mark.FORWARD)
@@ -88,7 +89,12 @@ class TrainingJob:
         return to_device(batch, self._device, channels_last=self._settings.channels_last)
 
     def loss_value(self) -> float | None:
-        """Return the last step's loss as a number. Waits for the device."""
+        """Return the last step's loss as a number. Waits for the device.
+
+        Raises:
+            NonFiniteLoss: It is infinite or not a number.
+            WorkloadError: It is more than one number.
+        """
         if self.last_loss is None:
             return None
         if self.last_loss.numel() != 1:
@@ -96,12 +102,17 @@ class TrainingJob:
                 f"loss: got a tensor of shape {tuple(self.last_loss.shape)}; "
                 "allowed: one number. Reduce it, for example with .mean()."
             )
-        return float(self.last_loss)
+        value = float(self.last_loss)
+        if not math.isfinite(value):
+            raise NonFiniteLoss(
+                f"the loss is {value} after {self.steps_taken} steps with "
+                f"precision={self._settings.precision}"
+            )
+        return value
 
 
 def compiled(model: torch.nn.Module, mode: CompileMode) -> torch.nn.Module:
     """Return the model under `torch.compile` in the given mode, or as it is."""
     if mode is CompileMode.OFF:
         return model
-    module: torch.nn.Module = torch.compile(model, mode=str(mode))
-    return module
+    return cast(torch.nn.Module, torch.compile(model, mode=str(mode)))

@@ -1,0 +1,115 @@
+import math
+
+import numpy as np
+import pytest
+
+from autotune.statistics import (
+    Estimate,
+    Verdict,
+    block_means,
+    compare,
+    mean_estimate,
+    rate_estimate,
+    ratio_estimate,
+    student_t,
+)
+
+
+def test_student_t_against_the_printed_tables():
+    assert student_t(2, 0.95) == pytest.approx(4.303, abs=1e-3)
+    assert student_t(10, 0.99) == pytest.approx(3.169, abs=1e-3)
+
+
+def test_mean_estimate_of_a_worked_example():
+    estimate = mean_estimate([9.0, 10.0, 11.0])
+    assert estimate.value == 10.0
+    assert estimate.high - 10.0 == pytest.approx(4.303 / math.sqrt(3), abs=1e-3)
+    assert estimate.relative_halfwidth == pytest.approx(0.2484, abs=1e-3)
+
+
+def test_one_sample_has_a_value_and_no_interval():
+    estimate = mean_estimate([3.0])
+    assert (estimate.value, estimate.low, estimate.high) == (3.0, None, None)
+    assert estimate.relative_halfwidth is None
+
+
+def test_no_samples_is_an_error():
+    with pytest.raises(ValueError, match="no samples"):
+        mean_estimate([])
+
+
+def test_block_means_leave_out_the_incomplete_block():
+    assert block_means([1, 3, 5, 7, 100], 2) == [2.0, 6.0]
+    assert block_means([1], 2) == []
+    with pytest.raises(ValueError, match="block must be 1 or more"):
+        block_means([1], 0)
+
+
+def test_rate_is_samples_over_time_not_a_mean_of_rates():
+    # Bursty: the median step says 32/0.01, the truth is 32/0.1.
+    steps = [0.01] * 9 + [0.91]
+    assert rate_estimate(steps * 4, 32, block=10).value == pytest.approx(320)
+
+
+def test_a_rate_that_may_be_infinite_has_no_interval():
+    assert rate_estimate([0.001, 5.0], 8, block=1).high is None
+
+
+def test_interval_of_a_mean_covers_the_truth():
+    random = np.random.default_rng(0)
+    inside = 0
+    for _ in range(2000):
+        estimate = mean_estimate(list(random.normal(5.0, 1.0, size=6)))
+        inside += estimate.low <= 5.0 <= estimate.high
+    assert 0.935 <= inside / 2000 <= 0.965
+
+
+def test_ratio_pairs_cancel_a_drift_that_both_share():
+    drift = np.linspace(1.0, 2.0, 8)
+    ratio = ratio_estimate(list(300 * drift), list(100 * drift))
+    assert ratio.value == pytest.approx(3.0)
+    assert ratio.low == pytest.approx(3.0)
+    assert ratio.high == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("rates", [([1.0], []), ([], []), ([1.0, 0.0], [1.0, 1.0])])
+def test_ratio_refuses_what_is_not_pairs_of_rates(rates):
+    with pytest.raises(ValueError, match="rates"):
+        ratio_estimate(*rates)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "verdict"),
+    [
+        ([200, 205, 195], Verdict.FASTER),
+        ([50, 51, 49.5], Verdict.SLOWER),
+        ([100, 100.2, 99.9], Verdict.SAME),
+        ([100, 130, 90], Verdict.UNSURE),
+        ([101, 101, 101], Verdict.SAME),
+        ([200], Verdict.UNSURE),
+    ],
+)
+def test_verdicts(candidate, verdict):
+    assert compare(candidate, [100.0] * len(candidate)).verdict is verdict
+
+
+def test_a_small_gain_is_not_called_faster_however_sure():
+    assert compare([101.5, 101.51, 101.49], [100.0] * 3).verdict is not Verdict.FASTER
+
+
+def test_identical_settings_are_rarely_called_different():
+    # The confirmation's own rule: from three rounds up to six, stop at the first clear verdict.
+    random = np.random.default_rng(1)
+    wrong = 0
+    for _ in range(2000):
+        first, second = random.normal(100, 3, size=(2, 6))
+        for rounds in range(3, 7):
+            verdict = compare(list(first[:rounds]), list(second[:rounds])).verdict
+            if verdict is not Verdict.UNSURE:
+                break
+        wrong += verdict in (Verdict.FASTER, Verdict.SLOWER)
+    assert wrong / 2000 <= 0.02
+
+
+def test_estimate_without_value_has_no_relative_width():
+    assert Estimate(0.0, -1.0, 1.0).relative_halfwidth is None
