@@ -97,9 +97,39 @@ class Settings:
         ]
         return " ".join(parts) if parts else "(the same settings)"
 
+    def label(self, other: Settings | None = None) -> str:
+        """Return the shortest form, for tables and run names: `bs=256 w=16 pin pf=2 bf16`.
+
+        Args:
+            other: Name only what differs from these; None: leave out what is off or default.
+        """
+        plain = {"precision": "default", "compile": "off"}
+        theirs = other.as_dict() if other is not None else None
+        return " ".join(
+            _short(name, value)
+            for name, value in self.as_dict().items()
+            if (
+                theirs[name] != value
+                if theirs is not None
+                else value is not None and value is not False and value != plain.get(name)
+            )
+        )
+
 
 KNOBS: tuple[str, ...] = tuple(field.name for field in fields(Settings))
 """Names of all settings, in the order in which they are shown."""
+
+_SHORT_NAMES = {
+    "batch_size": "bs",
+    "num_workers": "w",
+    "pin_memory": "pin",
+    "prefetch_factor": "pf",
+    "persistent_workers": "persistent",
+    "fused_optimizer": "fused",
+}
+
+_OWN_WORDS = {("precision", word.value) for word in Precision if word is not Precision.DEFAULT}
+"""Values that say by themselves which setting they belong to."""
 
 
 def settings_from_mapping(values: Mapping[str, Any], *, prefix: str) -> Settings:
@@ -157,6 +187,15 @@ def _word(kind: type[StrEnum], value: Any, key: str) -> StrEnum:
     if not isinstance(value, str) or value not in allowed:
         raise config_error(key, value, ", ".join(allowed), suggestion=nearest(str(value), allowed))
     return kind(value)
+
+
+def _short(name: str, value: Any) -> str:
+    word = _SHORT_NAMES.get(name, name.replace("_", "-"))
+    if isinstance(value, bool):
+        return word if value else f"no-{word}"
+    if value is None or (name, value) == ("compile", "off"):
+        return f"no-{word}"
+    return str(value) if (name, value) in _OWN_WORDS else f"{word}={value}"
 
 
 def _plain(value: Any) -> str:

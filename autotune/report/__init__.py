@@ -1,0 +1,7 @@
+"""Reports: a study's outcome in words, numbers and tables. Knows nothing of screens or files."""
+
+from autotune.report.bottleneck import bottleneck
+from autotune.report.page import markdown
+from autotune.report.summary import PhaseRow, headline, phase_rows
+
+__all__ = ["PhaseRow", "bottleneck", "headline", "markdown", "phase_rows"]

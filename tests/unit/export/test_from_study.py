@@ -1,0 +1,73 @@
+from dataclasses import replace
+from datetime import date
+
+import pytest
+from factories import (
+    BASELINE,
+    BEST,
+    make_confirmation,
+    make_failure,
+    make_measurement,
+    make_result,
+    make_trial,
+)
+
+from autotune.export import tuned_from
+from autotune.statistics import Verdict
+
+
+def test_faster_exports_the_best_with_confirmed_figures() -> None:
+    tuned = tuned_from(make_result())
+    assert tuned.settings == BEST
+    assert tuned.created == date(2026, 9, 21)
+    assert tuned.evidence.confirmed
+    assert tuned.evidence.tuned_samples_per_s.value == 3404.0
+    assert tuned.evidence.baseline_samples_per_s.value == pytest.approx(420.667)
+    assert tuned.evidence.expert_samples_per_s is not None
+    assert tuned.evidence.speedup is not None
+    assert tuned.evidence.speedup.low == pytest.approx(7.99212)
+    assert tuned.evidence.search_trials == 5
+    assert (tuned.holds_for.device_name, tuned.holds_for.torch) == ("NVIDIA H200", "2.14.1")
+
+
+def test_keep_your_settings_exports_the_baseline() -> None:
+    tuned = tuned_from(make_result(verdict=Verdict.UNSURE, recommended=BASELINE))
+    assert tuned.settings == BASELINE
+    assert tuned.evidence.tuned_samples_per_s == tuned.evidence.baseline_samples_per_s
+    assert tuned.evidence.speedup is not None
+
+
+def test_nothing_beat_the_baseline() -> None:
+    made = make_result(confirmation=None, verdict=Verdict.SAME, recommended=BASELINE)
+    tuned = tuned_from(replace(made, best=made.baseline))
+    assert not tuned.evidence.confirmed
+    assert tuned.evidence.speedup is None
+    assert tuned.evidence.rounds == 0
+
+
+def test_unconfirmed_figures_come_from_the_search_without_an_interval_for_the_ratio() -> None:
+    evidence = tuned_from(make_result(confirmation=None, verdict=Verdict.UNSURE)).evidence
+    assert not evidence.confirmed
+    assert evidence.tuned_samples_per_s.value == pytest.approx(3458, rel=0.01)
+    assert evidence.speedup is not None
+    assert evidence.speedup.low is None
+
+
+def test_best_is_the_expert_guess() -> None:
+    made = make_result(confirmation=make_confirmation(expert=None))
+    expert = make_trial(1, outcome=make_measurement(BEST, 3450))
+    evidence = tuned_from(replace(made, best=expert, expert=expert)).evidence
+    assert evidence.expert_samples_per_s == evidence.tuned_samples_per_s
+
+
+def test_a_failed_expert_has_no_figure() -> None:
+    made = make_result(expert=make_trial(1, outcome=make_failure(replace(BEST, num_workers=3))))
+    confirmation = make_confirmation(expert=None)
+    evidence = tuned_from(replace(made, confirmation=confirmation)).evidence
+    assert evidence.expert_samples_per_s is None
+
+
+def test_no_baseline_no_export() -> None:
+    made = make_result(confirmation=None, baseline=make_trial(0, outcome=make_failure(BASELINE)))
+    with pytest.raises(ValueError, match="baseline"):
+        tuned_from(made)
