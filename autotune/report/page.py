@@ -24,12 +24,13 @@ _ENDS = {
 }
 
 
-def markdown(result: StudyResult, *, view: str | None) -> str:
+def markdown(result: StudyResult, *, view: str | None, address: str | None = None) -> str:
     """Return the whole summary page.
 
     Args:
         result: The study.
-        view: The command or address that shows the runs; None where there is none.
+        view: The command that shows the runs; None where none is needed.
+        address: Where the runs are to be seen then; None where they are not.
     """
     sections: tuple[tuple[str, Callable[[StudyResult], str]], ...] = (
         ("Settings", _settings),
@@ -47,7 +48,7 @@ def markdown(result: StudyResult, *, view: str | None) -> str:
     for title, write in sections:
         if text := write(result):
             parts.append(f"## {title}\n\n{text}")
-    parts.append(f"## Files\n\n{_files(result, view)}")
+    parts.append(f"## Files\n\n{_files(result, view, address)}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -224,7 +225,7 @@ def _method(result: StudyResult) -> str:
     )
 
 
-def _files(result: StudyResult, view: str | None) -> str:
+def _files(result: StudyResult, view: str | None, address: str | None) -> str:
     tuned = f"{result.folder}/tuned.yaml"
     lines = [
         f"The study, with a folder for each trial: `{result.folder}`",
@@ -232,6 +233,8 @@ def _files(result: StudyResult, view: str | None) -> str:
     ]
     if view is not None:
         lines.append(f"Runs, metrics and traces: `{view}`")
+    if address is not None:
+        lines.append(f"In the browser: <{address}>")
     return _bullets(tuple(lines))
 
 

@@ -43,7 +43,11 @@ class Tracker(Protocol):
         ...
 
     def view(self) -> str | None:
-        """Return the exact command that shows the runs, or None where there is nothing to show."""
+        """Return the exact command that shows the runs, or None where none is needed."""
+        ...
+
+    def address(self) -> str | None:
+        """Return the address of the runs once the command of `view` runs, or None without one."""
         ...
 
 
@@ -63,5 +67,9 @@ class NoTracker:
         """Do nothing."""
 
     def view(self) -> str | None:
+        """Return None: there is nothing to show."""
+        return None
+
+    def address(self) -> str | None:
         """Return None: there is nothing to show."""
         return None

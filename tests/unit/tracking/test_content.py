@@ -1,0 +1,107 @@
+import math
+import re
+from dataclasses import replace
+
+from factories import (
+    BASELINE,
+    BEST,
+    make_confirmation,
+    make_failure,
+    make_measurement,
+    make_result,
+    make_trial,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.measurement import FailureKind
+from autotune.result import Role
+from autotune.statistics import Verdict
+from autotune.tracking.content import clean, result_content, run_name, trial_content
+
+
+def test_run_name_sorts_and_tells_the_settings() -> None:
+    trial = make_trial(7, Role.SEARCH, make_measurement(BEST))
+    assert run_name(trial).startswith("007 search bs=512 w=16 pin pf=2 persistent bf16 compile=")
+
+
+def test_a_measurement_gives_metrics_with_units() -> None:
+    content = trial_content(make_trial(1, outcome=make_measurement(BASELINE, 1000, ceiling=4000)))
+    metrics = content.metrics
+    assert metrics["samples_per_s_low"] < metrics["samples_per_s"] < metrics["samples_per_s_high"]
+    phases = ("data_ms", "forward_ms", "backward_ms", "optimizer_ms")
+    assert math.isclose(sum(metrics[name] for name in phases), metrics["step_ms"])
+    assert metrics["device_ceiling_samples_per_s"] == 4000
+    assert "device_ceiling_samples_per_s_low" not in metrics
+    assert metrics["peak_reserved_gib"] == 23
+    assert metrics["window_s"] == 4
+    assert "profile_s" not in metrics
+    assert content.params["prefetch_factor"] == "None"
+    assert content.tags["state"] == "complete"
+
+
+def test_a_failure_has_a_reason_and_no_score() -> None:
+    content = trial_content(make_trial(3, outcome=make_failure()))
+    assert not any("samples_per_s" in name for name in content.metrics)
+    assert content.tags["failure_kind"] == "out_of_memory"
+    assert content.tags["reason"].startswith("CUDA out of memory")
+    assert content.tags["state"] == "pruned"
+
+
+def test_an_infeasible_trial_cannot_top_the_table() -> None:
+    content = trial_content(make_trial(3, infeasible="95% of device memory reserved"))
+    assert "samples_per_s" not in content.metrics
+    assert "infeasible_samples_per_s" in content.metrics
+    assert content.tags["infeasible"].startswith("95%")
+
+
+def test_never_a_metric_that_is_not_finite() -> None:
+    for loss in (math.nan, math.inf, None):
+        content = trial_content(make_trial(0, outcome=make_measurement(last_loss=loss)))
+        assert "last_loss" not in content.metrics
+    assert all(map(math.isfinite, content.metrics.values()))
+
+
+def test_odd_text_is_made_fit() -> None:
+    failure = make_failure(failure=FailureKind.CRASH, message="\ud800\0" + "ä" * 20_000)
+    reason = trial_content(make_trial(0, outcome=failure)).tags["reason"]
+    assert len(reason) == 5000
+    assert reason.startswith("?ä")
+    assert reason.endswith("...")
+
+
+@given(st.text(st.characters()), st.integers(10, 100))
+def test_clean_text_can_be_stored(text: str, limit: int) -> None:
+    found = clean(text, limit)
+    found.encode("utf-8")
+    assert "\0" not in found
+    assert len(found) <= limit
+
+
+def test_names_hold_only_what_every_store_takes() -> None:
+    allowed = re.compile(r"^[\w\-. :/]{1,250}$", re.ASCII)
+    for content in (trial_content(make_trial(0)), result_content(make_result())):
+        assert all(allowed.match(name) for name in (*content.metrics, *content.params))
+
+
+def test_headline_metrics_come_from_the_confirmation() -> None:
+    content = result_content(make_result())
+    assert content.metrics["samples_per_s"] == 3404
+    assert content.metrics["baseline_samples_per_s"] == make_confirmation().arms[0].throughput.value
+    assert 7.9 < content.metrics["speedup_low"] < content.metrics["speedup"] < 8.3
+    assert content.metrics["speedup_over_expert"] > 1.1
+    assert content.tags["verdict"] == "FASTER"
+    assert content.params["baseline.batch_size"] == "32"
+    assert content.params["recommended.batch_size"] == "512"
+
+
+def test_keep_your_settings_scores_the_baseline() -> None:
+    content = result_content(make_result(verdict=Verdict.UNSURE, recommended=BASELINE))
+    assert content.metrics["samples_per_s"] == content.metrics["baseline_samples_per_s"]
+
+
+def test_without_a_confirmation_there_is_no_speedup() -> None:
+    made = make_result(confirmation=None, verdict=Verdict.SAME, recommended=BASELINE)
+    content = result_content(replace(made, best=made.baseline))
+    assert "speedup" not in content.metrics
+    assert content.tags["confirmed"] == "no"
