@@ -22,6 +22,10 @@ class WorkloadError(AutotuneError):
     """The user's model, data, loss or optimizer cannot be built or cannot train one plain step."""
 
 
+class UnsupportedSetting(WorkloadError):  # noqa: N818
+    """A setting that this job or this installation does not know; other settings may work."""
+
+
 class BudgetError(AutotuneError):
     """The budget is too small for the work that was asked for."""
 
