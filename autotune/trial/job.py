@@ -74,7 +74,7 @@ class TrainingJob:
         with autocast(self._settings.precision, self._device.type):
             loss = forward_loss(self._workload, self._model, batch)
         timer.mark(Mark.FORWARD)
-        self._scaler.scale(loss).backward()
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         timer.mark(Mark.BACKWARD)
         self._scaler.step(self._optimizer)
         self._scaler.update()
