@@ -1,5 +1,6 @@
 import contextlib
 import errno
+import pickle
 import subprocess
 import sys
 import threading
@@ -155,6 +156,10 @@ class TestDataset:
         assert dataset[1][0] == dataset[4][0]
         assert dataset[1][0] != dataset[2][0]
         assert (dataset[1][1], dataset[4][1]) == (1, 4)
+
+    def test_can_be_sent_to_a_worker_of_any_start_method(self):
+        dataset = pickle.loads(pickle.dumps(photos(files=24, size=32)))
+        assert dataset[0][0].shape == (3, 32, 32)
 
     @pytest.mark.parametrize("num_workers", [0, 2])
     def test_real_files_through_a_loader(self, num_workers: int):
