@@ -40,7 +40,9 @@ def classify(error: BaseException, device: torch.device | None) -> FailureKind:
     if isinstance(error, ConfigError):
         return FailureKind.BAD_SETTING
     if isinstance(error, AutotuneError):
-        return FailureKind.USER_ERROR
+        # What the user's factory raised travels as the cause.
+        lacks_memory = _is_out_of_memory(error.__cause__, device)
+        return FailureKind.OUT_OF_MEMORY if lacks_memory else FailureKind.USER_ERROR
     if _is_out_of_memory(error, device):
         return FailureKind.OUT_OF_MEMORY
     module = type(error).__module__
@@ -89,7 +91,7 @@ def _worker_died(error: BaseException, files: list[str]) -> bool:
     return in_loader and (broken or "DataLoader worker (pid" in str(error))
 
 
-def _is_out_of_memory(error: BaseException, device: torch.device | None) -> bool:
+def _is_out_of_memory(error: BaseException | None, device: torch.device | None) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if not isinstance(error, RuntimeError):

@@ -43,6 +43,8 @@ class TrainingJob:
         set_float32_modes(settings.precision)
         torch.backends.cudnn.benchmark = settings.cudnn_benchmark
         torch.manual_seed(seed)
+        if isinstance(workload.loss, torch.nn.Module):
+            workload.loss.to(device)  # class weights and the like
         model = workload.build_model().to(device).train()
         if settings.channels_last:
             model = model.to(memory_format=torch.channels_last)
