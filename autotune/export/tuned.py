@@ -156,6 +156,8 @@ class Tuned:
             batch: A tensor, or tensors in lists, tuples, mappings or dataclasses.
             device: Where to.
         """
+        import torch
+
         from autotune.workloads.batch import to_device
 
-        return to_device(batch, device, channels_last=self.settings.channels_last)
+        return to_device(batch, torch.device(device), channels_last=self.settings.channels_last)

@@ -45,3 +45,24 @@ def test_describe_shows_only_what_differs():
     assert fast.describe(slow) == "num_workers=8 pin_memory=true"
     assert slow.describe(slow) == "(the same settings)"
     assert "precision=default" in slow.describe()
+
+
+def test_label_is_short_and_leaves_out_what_is_off():
+    fast = Settings(
+        batch_size=256,
+        num_workers=16,
+        pin_memory=True,
+        prefetch_factor=2,
+        precision=Precision.BF16,
+        compile=CompileMode.DEFAULT,
+    )
+    assert fast.label() == "bs=256 w=16 pin pf=2 bf16 compile=default"
+    assert Settings(batch_size=32).label() == "bs=32 w=0"
+
+
+def test_label_against_others_names_what_was_turned_off():
+    fast = Settings(batch_size=32, num_workers=2, prefetch_factor=4, precision=Precision.TF32)
+    slow = Settings(batch_size=32)
+    assert slow.label(fast) == "w=0 no-pf precision=default"
+    assert fast.label(slow) == "w=2 pf=4 tf32"
+    assert slow.label(slow) == ""

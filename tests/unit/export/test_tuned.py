@@ -72,7 +72,8 @@ def test_ten_steps_with_everything() -> None:
     scaler = tuned.grad_scaler()
     before = model.weight.detach().clone()
     steps = 0
-    for inputs, labels in DataLoader(data, **tuned.dataloader_kwargs()):
+    for batch in DataLoader(data, **tuned.dataloader_kwargs()):
+        inputs, labels = tuned.to_device(batch, "cpu")
         with tuned.autocast():
             output = model(inputs)
             assert output.dtype is torch.bfloat16
@@ -98,3 +99,10 @@ def test_optimizer_kwargs() -> None:
     assert tuned_with(Settings(batch_size=1)).optimizer_kwargs() == {}
     fused = tuned_with(Settings(batch_size=1, fused_optimizer=True))
     assert fused.optimizer_kwargs() == {"fused": True}
+
+
+def test_to_device_uses_the_memory_format() -> None:
+    images = torch.zeros(2, 3, 4, 4)
+    tuned = tuned_with(Settings(batch_size=2, channels_last=True))
+    (moved,) = tuned.to_device([images], "cpu")
+    assert moved.is_contiguous(memory_format=torch.channels_last)
