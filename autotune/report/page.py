@@ -76,6 +76,8 @@ def _settings(result: StudyResult) -> str:
 
 def _phases(result: StudyResult) -> str:
     rows = phase_rows(result)
+    # On a CPU, loading in the training process counts as data too, and is no wait.
+    on_data = "time spent on data" if result.facts.device.kind == "cpu" else "waited for data"
     lines: list[tuple[str, Callable[[PhaseRow], str]]] = [
         ("samples/s", lambda row: numbers.rate(row.throughput)),
         ("batch size", lambda row: numbers.count(row.settings.batch_size)),
@@ -84,7 +86,7 @@ def _phases(result: StudyResult) -> str:
         ("forward, ms", lambda row: numbers.milliseconds(row.forward_ms)),
         ("backward, ms", lambda row: numbers.milliseconds(row.backward_ms)),
         ("optimizer, ms", lambda row: numbers.milliseconds(row.optimizer_ms)),
-        ("waited for data", lambda row: numbers.share(row.stall_share)),
+        (on_data, lambda row: numbers.share(row.stall_share)),
         ("host wait, ms", lambda row: numbers.milliseconds(row.host_wait_ms)),
         ("device memory, peak", lambda row: numbers.gibibytes(row.device_memory_bytes)),
         ("host memory, peak", lambda row: numbers.gibibytes(row.host_memory_bytes)),
@@ -187,7 +189,7 @@ def _cost(result: StudyResult) -> str:
     rows = [[name, numbers.duration(seconds)] for name, seconds in cost.parts]
     return (
         f"{table(['part', 'time'], rows, right=[1])}\n\n"
-        f"{len(result.trials)} trials; starting and ending a trial's processes took {outside} of "
+        f"Trials: {len(result.trials)}; starting and ending a trial's processes took {outside} of "
         f"each on average. The search ended because {_ENDS[result.ended]}."
     )
 

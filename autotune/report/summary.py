@@ -51,12 +51,7 @@ def headline(result: StudyResult) -> str:
     if result.confirmation is not None:
         return _confirmed(result, result.confirmation)
     if result.best.settings == result.baseline.settings:
-        searched = sum(trial.role in (Role.EXPERT, Role.SEARCH) for trial in result.trials)
-        until = " before it was interrupted" if result.ended is StudyEnd.INTERRUPTED else ""
-        return (
-            f"{KEEP}: none of the {searched} other settings tried{until} was faster than "
-            f"yours, {_search_rate(result.baseline)}."
-        )
+        return _unbeaten(result)
     return _unconfirmed(result)
 
 
@@ -98,6 +93,18 @@ def _beside_expert(result: StudyResult) -> str:
     if result.confirmation.versus_expert is None:
         return ""
     return f" Against the expert guess: {numbers.ratio(result.confirmation.versus_expert.ratio)}."
+
+
+def _unbeaten(result: StudyResult) -> str:
+    searched = sum(trial.role in (Role.EXPERT, Role.SEARCH) for trial in result.trials)
+    interrupted = result.ended is StudyEnd.INTERRUPTED
+    until = " before the study was interrupted" if interrupted else ""
+    if not searched:
+        return f"{KEEP}: no other was tried{until}. They give {_search_rate(result.baseline)}."
+    return (
+        f"{KEEP}: of {searched} others tried{until}, none was faster than yours, "
+        f"{_search_rate(result.baseline)}."
+    )
 
 
 def _unconfirmed(result: StudyResult) -> str:

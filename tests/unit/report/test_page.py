@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from factories import BASELINE, make_failure, make_result, make_trial
+from factories import BASELINE, CPU, FACTS, make_failure, make_result, make_trial
 
 from autotune.measurement import FailureKind
 from autotune.report import markdown
@@ -31,6 +31,11 @@ def test_page_holds_every_section() -> None:
         "Files",
     ]
     assert "mlflow ui --backend-store-uri sqlite:////runs/mlflow.db" in section(page, "Files")
+
+
+def test_a_cpu_does_not_wait_for_what_it_loads_itself() -> None:
+    page = markdown(make_result(facts=replace(FACTS, device=CPU)), view=None)
+    assert "| time spent on data " in section(page, "A step, before and after")
 
 
 def test_settings_show_only_what_changes() -> None:

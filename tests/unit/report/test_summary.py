@@ -45,7 +45,15 @@ def test_anything_but_faster_says_keep_your_settings(verdict: Verdict, words: st
 def test_nothing_beat_the_baseline() -> None:
     made = make_result()
     text = headline(replace(made, best=made.baseline, confirmation=None, verdict=Verdict.SAME))
-    assert text.startswith("Keep your settings: none of the 4 other settings tried was faster")
+    assert text.startswith("Keep your settings: of 4 others tried, none was faster")
+
+
+def test_interrupted_right_after_the_baseline() -> None:
+    made = make_result(confirmation=None, verdict=Verdict.UNSURE, ended=StudyEnd.INTERRUPTED)
+    text = headline(replace(made, best=made.baseline, trials=(made.baseline,)))
+    assert text.startswith(
+        "Keep your settings: no other was tried before the study was interrupted. They give 42"
+    )
 
 
 def test_interrupted_is_not_confirmed() -> None:
