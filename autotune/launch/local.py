@@ -41,7 +41,7 @@ device or threads that a fork would break."""
 EXIT_GRACE_S = 5.0
 """Seconds that a process gets to end by itself after its record has arrived."""
 
-_Target = Callable[[Connection, TrialRequest, float], None]
+_Target = Callable[[Connection, TrialRequest, float, str], None]
 
 
 class LocalLauncher:
@@ -76,7 +76,9 @@ class LocalLauncher:
         receiver, sender = self._context.Pipe(duplex=False)
         process = self._context.Process(
             target=target,
-            args=(sender, request, time.monotonic()),
+            # Left alone, a process from a fork server would start loader workers through one too,
+            # which takes seconds and is not what the user's own script does.
+            args=(sender, request, time.monotonic(), multiprocessing.get_start_method()),
             name="autotune-trial",
         )
         process.start()

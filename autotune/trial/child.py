@@ -31,19 +31,26 @@ LOG_FILE = "log.txt"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def run_trial(connection: Connection, request: TrialRequest, sent_at: float) -> None:
+def run_trial(
+    connection: Connection, request: TrialRequest, sent_at: float, start_method: str
+) -> None:
     """Measure one request in this process and send the record.
 
     Args:
         connection: Where messages go.
         request: What to measure.
         sent_at: `time.monotonic()` of the request.
+        start_method: How the controller's interpreter starts processes, and so loader workers.
     """
+    multiprocessing.set_start_method(start_method, force=True)
     _serve(connection, request, sent_at, inspect_only=False)
 
 
-def run_inspection(connection: Connection, request: TrialRequest, sent_at: float) -> None:
+def run_inspection(
+    connection: Connection, request: TrialRequest, sent_at: float, start_method: str
+) -> None:
     """Look at the job once in this process and send the facts. Arguments as `run_trial`."""
+    multiprocessing.set_start_method(start_method, force=True)
     _serve(connection, request, sent_at, inspect_only=True)
 
 

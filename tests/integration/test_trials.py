@@ -1,6 +1,7 @@
 """Real trials in real processes on the CPU: what comes back, and that nothing stays behind."""
 
 import gzip
+import multiprocessing
 import os
 import re
 import subprocess
@@ -189,6 +190,12 @@ def test_what_goes_wrong_comes_back_as_a_typed_failure(
     assert words in seen.message
     assert seen.settings == asked
     assert leftovers() == []
+
+
+def test_workers_start_as_they_would_in_the_users_own_script(launcher, ask, tmp_path):
+    launcher.run(ask(job("telling"), Settings(batch_size=8)), quiet)
+    told = f"start method: {multiprocessing.get_start_method()}"
+    assert told in (tmp_path / "log.txt").read_text()
 
 
 def test_a_smaller_batch_after_lack_of_memory_is_unharmed(launcher, ask):

@@ -1,5 +1,6 @@
 """Jobs that go wrong, each in one way. Importable by a trial's process."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -46,6 +47,12 @@ class Sleepy(Numbers):
 
 def linear():
     return torch.nn.Linear(8, 4)
+
+
+def telling():
+    """Say how this process would start loader workers."""
+    print(f"start method: {multiprocessing.get_start_method()}", flush=True)
+    return linear()
 
 
 def exploding():
