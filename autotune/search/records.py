@@ -13,6 +13,9 @@ from autotune.result import TrialRecord
 
 _T = TypeVar("_T")
 
+DATABASE = "study.db"
+"""Name of Optuna's database in the folder of a study."""
+
 _TRIALS = "trials"
 _RECORD = "record.json"
 _FACTS = "facts.json"
@@ -46,6 +49,19 @@ def load_records(folder: Path) -> tuple[TrialRecord, ...]:
     """
     records = [_read(path, TrialRecord) for path in sorted((folder / _TRIALS).glob(f"*/{_RECORD}"))]
     return tuple(sorted(records, key=lambda record: record.number))
+
+
+def check_unused(folder: Path) -> None:
+    """Refuse a folder that holds a study already.
+
+    Raises:
+        StudyError: There is a study.
+    """
+    if (folder / DATABASE).exists() or (folder / _TRIALS).exists():
+        raise StudyError(
+            f"{folder} holds a study already. study.resume=true continues it; another study.name "
+            "or output.dir starts a new one."
+        )
 
 
 def write_facts(folder: Path, facts: JobFacts) -> None:

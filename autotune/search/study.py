@@ -15,13 +15,13 @@ from autotune.result import TrialRecord
 from autotune.result import TrialState as Ended
 from autotune.search.exclusions import lacks_memory
 from autotune.search.identity import StudyIdentity, check_identity
+from autotune.search.records import DATABASE
 from autotune.search.space import SearchSpace
 from autotune.settings import Settings
 
 MEMORY_CONSTRAINT = "memory"
 """Name of the constraint that a setting fits into memory: above 0 where it does not."""
 
-_DATABASE = "study.db"
 _RECORD = "record"
 _LOCK_WAIT_S = 60.0
 
@@ -152,8 +152,6 @@ def open_study(
     space: SearchSpace,
     sampler: optuna.samplers.BaseSampler,
     identity: StudyIdentity,
-    *,
-    resume: bool,
 ) -> SearchStudy:
     """Create the study in its folder, or continue the one that is there.
 
@@ -163,21 +161,14 @@ def open_study(
         space: What is searched.
         sampler: Who proposes.
         identity: What the study must match to be continued.
-        resume: Continue a study that is there; else the folder must have none.
 
     Raises:
-        StudyError: There is a study and `resume` is false, it does not match `identity`, or its
-            database cannot be used.
+        StudyError: The study that is there does not match `identity`, or its database cannot be
+            used.
     """
     # Optuna reports each trial on the log; the screen is ours.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    path = folder / _DATABASE
-    exists = path.exists()
-    if exists and not resume:
-        raise StudyError(
-            f"{folder} holds a study already. study.resume=true continues it; another study.name "
-            "or output.dir starts a new one."
-        )
+    path = folder / DATABASE
     try:
         study = optuna.create_study(
             storage=_storage(path),
