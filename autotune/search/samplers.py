@@ -38,7 +38,13 @@ def make_sampler(
                     n_startup_trials=config.startup_trials, multivariate=True, group=True, seed=seed
                 )
             case "gp":
-                return optuna.samplers.GPSampler(n_startup_trials=config.startup_trials, seed=seed)
+                # Its model leaves out the settings that exist only with workers, and it would say
+                # so in each trial.
+                return optuna.samplers.GPSampler(
+                    n_startup_trials=config.startup_trials,
+                    warn_independent_sampling=False,
+                    seed=seed,
+                )
             case "random":
                 return optuna.samplers.RandomSampler(seed=seed)
             case "grid":

@@ -416,6 +416,22 @@ def test_a_killed_tuner_goes_on_and_runs_again_only_what_was_in_flight(tmp_path:
     assert any("6 trials are finished already" in note for note in result.notes)
 
 
+def test_a_resumed_study_is_not_proposed_the_same_settings_again(tmp_path: Path) -> None:
+    def config(*, trials: int, resume: bool) -> Config:
+        return make_config(
+            budget=BudgetConfig(minutes=60, trials=trials),
+            study=StudyConfig(resume=resume),
+            search=SearchConfig(sampler="random"),
+        )
+
+    Bench(config(trials=6, resume=False), tmp_path).run()
+    resumed = Bench(config(trials=10, resume=True), tmp_path)
+    result = resumed.run()
+    searched = [trial for trial in result.trials if trial.role is not Role.CONFIRMATION]
+    assert len(searched) == 1 + 10
+    assert len(resumed.study().trials) == len(searched), "no proposal was in vain"
+
+
 def test_a_kill_between_record_and_telling_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -521,6 +537,38 @@ def test_ctrl_c_in_the_confirmation_leaves_the_best_unconfirmed(tmp_path: Path) 
     assert result.ended is StudyEnd.INTERRUPTED
     assert result.confirmation is None
     assert result.recommended == result.best.settings
+
+
+def test_ctrl_c_after_enough_rounds_keeps_the_confirmation(tmp_path: Path) -> None:
+    def rate(settings: Settings) -> float:
+        return 110.0 if settings.num_workers else 100.0
+
+    config = make_config(SpaceConfig(num_workers=(0, 2)), budget=BudgetConfig(minutes=60))
+    turns = 2 + 3 * 2 + 1  # both settings, three rounds, then within the fourth
+    launcher = FakeLauncher(rate=rate, noise=0.04, seed=0, surprise={turns: KeyboardInterrupt()})
+    result = Bench(config, tmp_path, launcher).run()
+    assert result.ended is StudyEnd.INTERRUPTED
+    assert result.confirmation is not None
+    assert result.confirmation.rounds == 3
+
+
+def test_a_confirmation_that_takes_longer_than_planned_ends_with_the_budget(
+    tmp_path: Path,
+) -> None:
+    class Slower(FakeLauncher):
+        def run(self, request: TrialRequest, progress: Any) -> Outcome:
+            if not request.measure_ceiling:
+                self.clock.now_s += min(20.0, request.limit_s)
+                request = replace(request, limit_s=max(0.0, request.limit_s - 20.0))
+            return super().run(request, progress)
+
+    bench = Bench(make_config(), tmp_path, Slower(noise=0.01))
+    result = bench.run()
+    assert bench.spent_s <= 480
+    assert result.confirmation is not None
+    assert result.confirmation.rounds < 3
+    assert result.verdict is Verdict.UNSURE
+    assert any("the time was up" in note for note in result.notes)
 
 
 def test_ctrl_c_before_the_baseline_aborts(tmp_path: Path) -> None:
