@@ -134,6 +134,8 @@ class StudyEnd(StrEnum):
     TRIALS = "trials"
     EXHAUSTED = "exhausted"
     INTERRUPTED = "interrupted"
+    FAILURES = "failures"
+    """Trial after trial failed alike, for a reason that lies in the job."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 LEVEL = 0.95
 """Level of every interval that is shown to a user."""
 
-VERDICT_LEVEL = 0.995
-"""Level at which a verdict is given. The pairs are looked at up to four times while they come in
-(after 3, 4, 5 and 6 rounds), and each look is another chance of a false win: four looks at 0.5 %
-keep the false wins on identical settings under 2 % (Bonferroni's bound)."""
+VERDICT_LEVEL = 0.99
+"""Level at which a verdict is given, over all looks at the pairs together: each look while they
+come in is another chance of a false win."""
 
 SAME_WITHIN = 0.02
 """Two rates whose ratio surely lies within this share of 1 are called the same (DESIGN: a number
@@ -159,18 +158,24 @@ def ratio_estimate(
     return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high), level)
 
 
-def compare(candidate: Sequence[float], baseline: Sequence[float]) -> Comparison:
+def compare(candidate: Sequence[float], baseline: Sequence[float], *, looks: int = 1) -> Comparison:
     """Judge paired rates of a candidate and a baseline.
 
     FASTER or SLOWER needs the `VERDICT_LEVEL` interval of the ratio wholly on one side of 1 and the
     ratio itself beyond `SAME_WITHIN`; SAME needs the `LEVEL` interval wholly within `SAME_WITHIN`
     of 1. All else is UNSURE.
 
+    Args:
+        candidate: Rates of the candidate, one per fresh process.
+        baseline: Rates of the baseline in the same pairs.
+        looks: How often the pairs may be judged while they come in. The error that `VERDICT_LEVEL`
+            leaves is shared out equally among the looks (Bonferroni).
+
     Raises:
         ValueError: As `ratio_estimate`.
     """
     shown = ratio_estimate(candidate, baseline)
-    strict = ratio_estimate(candidate, baseline, VERDICT_LEVEL)
+    strict = ratio_estimate(candidate, baseline, 1 - (1 - VERDICT_LEVEL) / looks)
     return Comparison(shown, _verdict(shown, strict), len(candidate))
 
 

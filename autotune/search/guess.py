@@ -1,0 +1,72 @@
+"""Settings that are chosen without measuring: the user's own, and an expert's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from autotune.config import AUTO, BaselineConfig
+from autotune.measurement import JobFacts
+from autotune.search.space import SearchSpace
+from autotune.settings import KNOBS, CompileMode, Precision, Settings
+
+USUAL_BATCH = 32
+"""Batch of a baseline that names none."""
+
+_EXPERT_ACCELERATOR_BATCH = 256
+_EXPERT_PREFETCH = 2
+
+
+def baseline_settings(config: BaselineConfig, facts: JobFacts, step_cap_s: float) -> Settings:
+    """Return the user's own settings.
+
+    An automatic batch is `USUAL_BATCH`, halved until the dataset holds one and a plain step takes
+    at most `step_cap_s` seconds. A number is obeyed.
+    """
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    if config.batch_size == AUTO:
+        batch = USUAL_BATCH
+        largest = math.inf if facts.dataset_size is None else facts.dataset_size
+        while batch > 1 and (batch > largest or batch * facts.seconds_per_sample > step_cap_s):
+            batch //= 2
+        values["batch_size"] = batch
+    return Settings(**{knob: values[knob] for knob in KNOBS})
+
+
+def expert_settings(
+    baseline: Settings, space: SearchSpace, facts: JobFacts, *, usable_cpus: int
+) -> Settings:
+    """Return what a good engineer would pick for this machine unmeasured, within the space.
+
+    A worker for each usable processor but one, pinned memory, bf16 where the device has it,
+    channels_last for images, a larger batch on an accelerator, no compiling.
+    """
+    accelerator = facts.device.kind != "cpu"
+    bf16 = accelerator and facts.device.native_bf16 is True
+    wishes: dict[str, Any] = {
+        "batch_size": _EXPERT_ACCELERATOR_BATCH if accelerator else baseline.batch_size,
+        "num_workers": 0 if facts.resident else max(1, usable_cpus - 1),
+        "pin_memory": accelerator,
+        "prefetch_factor": _EXPERT_PREFETCH,
+        "persistent_workers": True,
+        "precision": str(Precision.BF16 if bf16 else baseline.precision),
+        "compile": str(CompileMode.OFF),
+        "channels_last": facts.image_input,
+        "fused_optimizer": facts.device.kind == "cuda",
+        "cudnn_benchmark": facts.device.kind == "cuda",
+    }
+    plain = baseline.as_dict()
+    chosen = {knob: _pick(wishes[knob], plain[knob], space.choices(knob)) for knob in space.values}
+    return space.complete(chosen)
+
+
+def _pick(wish: Any, baseline: Any, choices: Sequence[Any]) -> Any:
+    """Return the wish, or what comes next to it among the choices."""
+    if wish in choices:
+        return wish
+    if isinstance(wish, int) and not isinstance(wish, bool):
+        # Nearest by ratio; the smaller of two that are equally near.
+        return min(choices, key=lambda value: (abs(math.log((value + 1) / (wish + 1))), value))
+    return baseline if baseline in choices else choices[0]

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from autotune.config import BaselineConfig
+from autotune.measurement import JobFacts
+from autotune.search.guess import baseline_settings, expert_settings
+from autotune.search.space import SearchSpace
+from autotune.settings import CompileMode, Precision, Settings
+
+Make = Callable[..., JobFacts]
+BASELINE = Settings(batch_size=32)
+SPACE = SearchSpace(
+    {
+        "batch_size": (32, 64, 128, 256, 512),
+        "num_workers": (0, 1, 2, 4, 8),
+        "pin_memory": (False, True),
+        "prefetch_factor": (2, 4),
+        "persistent_workers": (False, True),
+        "precision": (Precision.DEFAULT, Precision.BF16),
+        "compile": (CompileMode.DEFAULT, CompileMode.OFF),
+        "channels_last": (False, True),
+        "fused_optimizer": (False, True),
+        "cudnn_benchmark": (False, True),
+    },
+    BASELINE,
+)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "per_sample_s", "batch"),
+    [(50_000, 0.001, 32), (20, 0.001, 16), (50_000, 0.5, 4), (50_000, 9.0, 1), (None, 0.0, 32)],
+)
+def test_the_baselines_batch_is_what_fits(
+    make_facts: Make, dataset: int | None, per_sample_s: float, batch: int
+) -> None:
+    facts = make_facts(dataset_size=dataset, seconds_per_sample=per_sample_s)
+    assert baseline_settings(BaselineConfig(), facts, 2.0) == Settings(batch_size=batch)
+
+
+def test_a_number_is_obeyed_and_so_is_the_rest(make_facts: Make) -> None:
+    config = BaselineConfig(batch_size=512, num_workers=3, pin_memory=True)
+    settings = baseline_settings(config, make_facts(seconds_per_sample=9.0), 2.0)
+    assert settings == Settings(batch_size=512, num_workers=3, pin_memory=True)
+
+
+def test_an_expert_on_a_gpu(make_facts: Make) -> None:
+    assert expert_settings(BASELINE, SPACE, make_facts(), usable_cpus=8) == Settings(
+        batch_size=256,
+        num_workers=8,
+        pin_memory=True,
+        prefetch_factor=2,
+        persistent_workers=True,
+        precision=Precision.BF16,
+        compile=CompileMode.OFF,
+        channels_last=True,
+        fused_optimizer=True,
+        cudnn_benchmark=True,
+    )
+
+
+def test_an_expert_on_a_cpu(make_facts: Make) -> None:
+    assert expert_settings(BASELINE, SPACE, make_facts("cpu"), usable_cpus=2) == Settings(
+        batch_size=32,
+        num_workers=1,
+        prefetch_factor=2,
+        persistent_workers=True,
+        channels_last=True,
+    )
+
+
+def test_an_expert_stays_in_the_space(make_facts: Make) -> None:
+    values = {
+        "batch_size": (32, 64),
+        "num_workers": (0, 4),
+        "precision": (Precision.FP16, Precision.TF32),
+        "compile": (CompileMode.DEFAULT,),
+    }
+    space = SearchSpace(values, BASELINE)
+    guess = expert_settings(BASELINE, space, make_facts(), usable_cpus=16)
+    assert space.contains(guess)
+    assert (guess.batch_size, guess.num_workers) == (64, 4)
+    assert guess.precision is Precision.FP16
+
+
+def test_an_expert_trusts_no_emulated_bf16_and_needs_no_workers_for_resident_data(
+    make_facts: Make,
+) -> None:
+    device = replace(make_facts().device, native_bf16=None)
+    facts = make_facts(device=device, resident=True, image_input=False)
+    guess = expert_settings(BASELINE, SPACE, facts, usable_cpus=8)
+    assert (guess.precision, guess.num_workers, guess.channels_last) == (
+        Precision.DEFAULT,
+        0,
+        False,
+    )

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+from fake_landscape import failed, measured
+
+from autotune.measurement import FailureKind, Outcome, StopReason
+from autotune.result import Role, TrialRecord
+from autotune.settings import Settings
+from autotune.tuner.timeplan import TimePlan, as_minutes
+
+PLAN = TimePlan(deadline_s=1000.0, rounds=3, limit_s=180.0, window_s=8.0)
+SETTINGS = Settings(batch_size=10)
+
+
+def trial(total_s: float, outcome: Outcome | None = None) -> TrialRecord:
+    return TrialRecord(
+        number=0,
+        role=Role.SEARCH,
+        outcome=outcome or measured(SETTINGS, 100.0),
+        score=100.0,
+        infeasible=None,
+        started_at=0.0,
+        total_s=total_s,
+        folder="",
+    )
+
+
+def test_a_trial_that_was_cut_short_by_racing_is_charged_its_whole_window() -> None:
+    outraced = measured(SETTINGS, 100.0, StopReason.OUTRACED)  # its window took 0.8 s
+    assert PLAN.cost_s(trial(20.0, outraced)) == pytest.approx(20 + 8 - 0.8)
+    assert PLAN.cost_s(trial(20.0)) == 20
+    assert PLAN.cost_s(trial(3.0, failed(SETTINGS, FailureKind.CRASH))) == 3
+
+
+@pytest.mark.parametrize("best_s", [None, 10.0, 100.0])
+def test_whether_a_trial_wins_or_loses_the_confirmation_fits(best_s: float | None) -> None:
+    now_s = 500.0
+    yardsticks = [trial(10.0), trial(20.0)]
+    best = None if best_s is None else trial(best_s)
+    limit_s = PLAN.trial_limit_s(now_s, yardsticks, best)
+    after_s = now_s + limit_s
+    won = after_s + PLAN.confirmation_s([*yardsticks, trial(limit_s)])
+    lost = after_s + PLAN.confirmation_s([*yardsticks, *([best] if best else [])])
+    assert max(won, lost) == pytest.approx(PLAN.deadline_s)
+
+
+def test_no_trial_takes_longer_than_the_limit_of_any_trial() -> None:
+    assert PLAN.trial_limit_s(0.0, [trial(1.0)], None) == 180.0
+    assert PLAN.hard_limit_s(0.0) == 180.0
+    assert PLAN.hard_limit_s(900.0) == 100.0
+
+
+def test_the_least_that_a_study_takes_leaves_time_for_one_more_setting() -> None:
+    least_s = PLAN.least_s(10.0)
+    limit_s = PLAN.trial_limit_s(PLAN.deadline_s - (least_s - 10.0), [trial(10.0)], None)
+    assert limit_s == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize(("seconds", "minutes"), [(1, 0.5), (30, 0.5), (31, 1.0), (91, 2.0)])
+def test_minutes_to_ask_for(seconds: float, minutes: float) -> None:
+    assert as_minutes(seconds) == minutes
