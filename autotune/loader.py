@@ -1,0 +1,124 @@
+"""DataLoaders with exactly the given settings, and batches from them without end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
+
+from autotune.errors import WorkloadError, config_error
+from autotune.settings import Settings
+from autotune.workloads.workload import Workload
+
+_RESIDENT_SAMPLES = 32
+"""Samples read for a resident batch. Its content hardly matters for speed, reading it does."""
+
+
+def build_loader(workload: Workload, settings: Settings, *, seed: int) -> DataLoader[Any]:
+    """Build the DataLoader of a trial. No worker starts before it is iterated.
+
+    Map-style data come in the same order for one seed, whatever the settings and in every pass:
+    the sampler has a generator of its own, since DataLoader draws the workers' seeds from its
+    generator once more when workers do not persist, which would shift the order.
+
+    Args:
+        workload: Dataset, collate, shuffle and drop_last.
+        settings: How it is loaded.
+        seed: Seed of the order and of the workers.
+
+    Raises:
+        ConfigError: The batch is larger than the dataset.
+    """
+    dataset = workload.dataset
+    sampler = None
+    if not isinstance(dataset, IterableDataset):
+        samples = _length(dataset)
+        if settings.batch_size > samples:
+            raise config_error(
+                "batch_size",
+                settings.batch_size,
+                f"at most {samples}, the number of samples in the dataset",
+            )
+        if workload.shuffle:
+            sampler = RandomSampler(dataset, generator=_generator(seed))  # type: ignore[arg-type]
+    return DataLoader(
+        dataset,
+        batch_size=settings.batch_size,
+        sampler=sampler,
+        num_workers=settings.num_workers,
+        collate_fn=workload.collate,
+        pin_memory=settings.pin_memory,
+        drop_last=workload.drop_last,
+        prefetch_factor=settings.prefetch_factor,
+        persistent_workers=settings.persistent_workers,
+        generator=_generator(seed),
+    )
+
+
+def endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
+    """Yield batches for ever, pass after pass.
+
+    Closing the generator (`contextlib.closing`) ends the workers, persistent ones too, and so does
+    an exception of the loader.
+
+    Raises:
+        WorkloadError: A pass gave no batch.
+    """
+    batches = None
+    try:
+        while True:
+            batches = iter(loader)
+            empty = True
+            for batch in batches:
+                empty = False
+                yield batch
+            if empty:
+                raise WorkloadError(
+                    "data: the data gave no batch in a whole pass. Check that the dataset can be "
+                    "iterated more than once, and that one batch fills up (loader.drop_last=false "
+                    "keeps a smaller one)."
+                )
+    finally:
+        _end_workers(loader, batches)
+
+
+def resident_batch(workload: Workload, batch_size: int) -> Any:
+    """Return one batch made without a DataLoader, to be kept on the device.
+
+    Only a few samples are read, from all over the dataset, and repeated.
+
+    Raises:
+        WorkloadError: The data gave no sample.
+    """
+    dataset = workload.dataset
+    wanted = min(batch_size, _RESIDENT_SAMPLES)
+    if isinstance(dataset, IterableDataset):
+        samples = list(itertools.islice(iter(dataset), wanted))
+    else:
+        length = _length(dataset)
+        wanted = min(wanted, length)
+        samples = [dataset[i * length // wanted] for i in range(wanted)]
+    if not samples:
+        raise WorkloadError("data: the data gave no sample.")
+    collate = workload.collate or default_collate
+    return collate(list(itertools.islice(itertools.cycle(samples), batch_size)))
+
+
+def _end_workers(loader: DataLoader[Any], batches: Any) -> None:
+    # DataLoader has no public way to end workers now rather than when the last reference to its
+    # iterator goes; a traceback or, with persistent workers, the loader itself may hold one.
+    if (shutdown := getattr(batches, "_shutdown_workers", None)) is not None:
+        shutdown()
+    loader._iterator = None
+
+
+def _length(dataset: Dataset[Any]) -> int:
+    # Dataset does not declare the length that build_workload made sure of.
+    return len(dataset)  # type: ignore[arg-type]
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
