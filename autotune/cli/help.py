@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from dataclasses import fields
 
@@ -126,5 +127,5 @@ def _group(group: str, choices: Choices, default: str | None) -> str:
 
 def _key(section: str, kind: type, name: str, about: str) -> str:
     default = next(field.default for field in fields(kind) if field.name == name)
-    shown = {None: "null", True: "true", False: "false"}.get(default, default)
+    shown = default if isinstance(default, str) else json.dumps(default)
     return f"  {f'{section}.{name}={shown}':<26}{about}"

@@ -57,7 +57,7 @@ class Screen:
         self._best: TrialRecord | None = None
         self._live = Live(
             console=self._console,
-            get_renderable=self._line,
+            get_renderable=self.__rich__,
             refresh_per_second=2,  # the screen must not take processor time from the trials
             transient=True,
         )
@@ -185,7 +185,7 @@ class Screen:
         row.add_row(*(Text(cell, style) for cell in cells))
         self._console.print(row)
 
-    def _line(self) -> Table:
+    def __rich__(self) -> Table:
         """Return the live line: what runs, the budget, the best so far."""
         line = Table.grid(padding=(0, 1), expand=True)
         line.add_column(no_wrap=True, overflow="crop", ratio=1)
