@@ -76,7 +76,7 @@ def _changes(result: StudyResult) -> str:
     before, after = result.baseline.settings.as_dict(), result.recommended.as_dict()
     changed = [knob for knob in KNOBS if before[knob] != after[knob]]
     if not changed:
-        return "settings: nothing to change"
+        return "Nothing to change: your settings stay as they are."
     rows = [[knob, _word(before[knob]), _word(after[knob])] for knob in changed]
     return table(["setting", "yours", "tuned"], rows)
 

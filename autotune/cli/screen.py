@@ -126,7 +126,8 @@ class Screen:
             str(record.number),
             _ROLES.get(record.role, str(record.role)),
             numbers.rate(measured.window.throughput if measured is not None else None),
-            self._ratio(record.score),
+            # Each round of the confirmation is compared within itself, not with the search.
+            "" if record.role is Role.CONFIRMATION else self._ratio(record.score),
             self._about(record),
         )
         self._row(cells, style="green" if is_new_best else _STYLES[record.state])
@@ -187,7 +188,9 @@ class Screen:
 
     def __rich__(self) -> Table:
         """Return the live line: what runs, the budget, the best so far."""
-        line = Table.grid(padding=(0, 1), expand=True)
+        line = Table.grid(padding=(0, 1))
+        # Room for the ^C that a terminal echoes: it must not wrap the line we are about to erase.
+        line.width = self._console.width - 3
         line.add_column(no_wrap=True, overflow="crop", ratio=1)
         for _ in range(3):
             line.add_column(no_wrap=True)

@@ -40,7 +40,7 @@ def test_settings_that_change_and_only_those() -> None:
 def test_keep_your_settings_changes_nothing() -> None:
     result = make_result(verdict=Verdict.SAME, recommended=BASELINE)
     found = end(result)
-    assert "nothing to change" in found.tables
+    assert "Nothing to change" in found.tables
     assert not any(sentence.startswith("tuned:") for sentence in found.sentences)
 
 

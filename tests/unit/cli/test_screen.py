@@ -104,7 +104,7 @@ def test_a_line_says_why_a_trial_has_no_result() -> None:
 
 
 def test_confirmation_lines_name_the_contestant() -> None:
-    assert re.search(r"^5 +confirm .*confirmation 1: best$", shown(), re.MULTILINE)
+    assert re.search(r"^5 +confirm .*\) +confirmation 1: best$", shown(), re.MULTILINE)
 
 
 def test_terminal_of_80_columns_keeps_every_line_but_files_within() -> None:
