@@ -84,7 +84,10 @@ class LocalLauncher:
         grace_s = 0.0
         try:
             record = _listen(process, receiver, request, progress)
-            grace_s = EXIT_GRACE_S
+            out_of_time = (
+                isinstance(record, TrialFailure) and record.failure is FailureKind.TIME_LIMIT
+            )
+            grace_s = 0.0 if out_of_time else EXIT_GRACE_S
             return record
         finally:
             _end(process, grace_s=grace_s)
@@ -105,7 +108,7 @@ def _listen(
                 request,
                 FailureKind.TIME_LIMIT,
                 stage,
-                f"not done after {request.limit_s:.0f} s (it was in: {stage}); killed. "
+                f"not done after {request.limit_s:.3g} s (it was in: {stage}); killed. "
                 "probe.limit_s and budget.minutes set this limit.",
             )
         if not receiver.poll(min(left_s, 1.0)):

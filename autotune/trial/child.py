@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,6 +116,10 @@ def _measure(
 def _isolate(folder: Path) -> None:
     """Own session and process group, death with the parent, own log, a traceback on a crash."""
     os.setsid()
+    # The fork server lives while any process holds this descriptor. Without ours it ends with the
+    # controller, and we with it.
+    if (alive := getattr(forkserver._forkserver, "_forkserver_alive_fd", None)) is not None:
+        os.close(alive)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         controller = multiprocessing.parent_process()

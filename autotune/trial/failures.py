@@ -40,16 +40,18 @@ def classify(error: BaseException, device: torch.device | None) -> FailureKind:
     if isinstance(error, ConfigError):
         return FailureKind.BAD_SETTING
     if isinstance(error, AutotuneError):
-        return FailureKind.USER_ERROR
+        # What the user's factory raised travels as the cause.
+        lacks_memory = _is_out_of_memory(error.__cause__, device)
+        return FailureKind.OUT_OF_MEMORY if lacks_memory else FailureKind.USER_ERROR
     if _is_out_of_memory(error, device):
         return FailureKind.OUT_OF_MEMORY
     module = type(error).__module__
     if module.startswith(("torch._dynamo", "torch._inductor", "triton")):
         return FailureKind.COMPILE_FAILED
-    files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if _worker_died(error, files):
+        return FailureKind.WORKER_DIED
     if any("torch/utils/data/" in file for file in files):
-        if "DataLoader worker (pid" in str(error):
-            return FailureKind.WORKER_DIED
         return FailureKind.DATASET_ERROR
     if isinstance(error, torch.AcceleratorError):
         return FailureKind.CRASH
@@ -59,6 +61,8 @@ def classify(error: BaseException, device: torch.device | None) -> FailureKind:
 def explain(error: BaseException) -> str:
     """Return the exception as one short text for a person."""
     text = str(error).strip()
+    if isinstance(error, (EOFError, ConnectionError)):
+        return f"lost the connection to a DataLoader worker or another process ({error!r})"
     if "Original Traceback (most recent call last)" in text:
         # An error from a loader worker carries its traceback; its last line is the user's own.
         text = text.splitlines()[-1].strip()
@@ -74,7 +78,20 @@ def evidence(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).strip()
 
 
-def _is_out_of_memory(error: BaseException, device: torch.device | None) -> bool:
+def _worker_died(error: BaseException, files: list[str]) -> bool:
+    """Tell the death of a loader worker, which reaches the training process in several ways.
+
+    DataLoader raises RuntimeError from a SIGCHLD handler, at whatever line is running; or the read
+    of a batch breaks off first (seen: ConnectionResetError, EOFError).
+    """
+    if any(file.endswith("torch/utils/data/_utils/signal_handling.py") for file in files):
+        return True
+    in_loader = any(file.endswith("torch/utils/data/dataloader.py") for file in files)
+    broken = isinstance(error, (EOFError, ConnectionError))
+    return in_loader and (broken or "DataLoader worker (pid" in str(error))
+
+
+def _is_out_of_memory(error: BaseException | None, device: torch.device | None) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if not isinstance(error, RuntimeError):

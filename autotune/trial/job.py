@@ -43,6 +43,8 @@ class TrainingJob:
         set_float32_modes(settings.precision)
         torch.backends.cudnn.benchmark = settings.cudnn_benchmark
         torch.manual_seed(seed)
+        if isinstance(workload.loss, torch.nn.Module):
+            workload.loss.to(device)  # class weights and the like
         model = workload.build_model().to(device).train()
         if settings.channels_last:
             model = model.to(memory_format=torch.channels_last)
@@ -74,7 +76,7 @@ class TrainingJob:
         with autocast(self._settings.precision, self._device.type):
             loss = forward_loss(self._workload, self._model, batch)
         timer.mark(Mark.FORWARD)
-        self._scaler.scale(loss).backward()
+        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         timer.mark(Mark.BACKWARD)
         self._scaler.step(self._optimizer)
         self._scaler.update()

@@ -71,7 +71,6 @@ class Probe:
     def run(self, workload: Workload) -> Measurement:
         """Measure and return the record. Whatever the job raises comes out as it is."""
         request = self._request
-        self._stage("setup")
         started = time.perf_counter()
         job = TrainingJob(workload, request.settings, self._device, request.seed)
         resident = job.place(resident_batch(workload, request.settings.batch_size))

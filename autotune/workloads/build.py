@@ -151,16 +151,30 @@ def _locate(key: str, spec: Mapping[str, Any]) -> functools.partial[Any]:
     except AutotuneError:
         raise
     except Exception as error:
-        wrapped = isinstance(error, InstantiationException) and error.__cause__
-        cause = wrapped or error
+        cause = error.__cause__ if isinstance(error, InstantiationException) else None
+        if isinstance(cause, ImportError) and cause.__cause__ is not None:
+            cause = cause.__cause__  # Hydra wraps what happened while it looked for a name twice
         if isinstance(cause, AutotuneError):
             raise cause from None
-        raise WorkloadError(
-            f"{key}: cannot use {spec['_target_']!r}: {_text(cause)} "
-            f"It must be importable from the current folder, {os.getcwd()}, or be installed."
-        ) from cause
+        raise _not_located(key, str(spec["_target_"]), cause or error) from (cause or error)
     # Hydra's own partial checks each call anew; some of these are called in every step.
     return functools.partial(deferred.func, *deferred.args, **deferred.keywords)
+
+
+def _not_located(key: str, target: str, cause: BaseException) -> WorkloadError:
+    module, _, name = target.rpartition(".")
+    loaded = sys.modules.get(module)
+    if isinstance(cause, ImportError) and loaded is not None and not hasattr(loaded, name):
+        close = nearest(name, vars(loaded))
+        hint = f" Did you mean {f'{module}.{close}'!r}?" if close else ""
+        return WorkloadError(f"{key}: cannot use {target!r}: {module} has no {name!r}.{hint}")
+    where = (
+        f" Modules are looked for in the current folder, {os.getcwd()}, then among the installed "
+        "packages."
+        if isinstance(cause, ModuleNotFoundError)
+        else ""
+    )
+    return WorkloadError(f"{key}: cannot use {target!r}: {_text(cause)}{where}")
 
 
 def _call(key: str, target: functools.partial[Any], *args: Any, **kwargs: Any) -> Any:

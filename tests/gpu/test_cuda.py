@@ -21,8 +21,8 @@ pytestmark = [
 ]
 
 TINY = WorkloadSpec(
-    model={"_target_": "autotune.workloads.tiny.make_model"},
-    data={"_target_": "autotune.workloads.tiny.make_dataset"},
+    model={"_target_": "autotune.workloads.tiny.tiny_model"},
+    data={"_target_": "autotune.workloads.tiny.tiny_images"},
     collate=None,
     loss={"_target_": "torch.nn.functional.cross_entropy"},
     optimizer={"_target_": "torch.optim.SGD", "lr": 0.01},
@@ -150,8 +150,8 @@ def test_every_kind_of_setting_is_measured(launcher, tmp_path, changes):
 
 def test_lack_of_memory_is_told_and_the_next_trial_is_unharmed(launcher, tmp_path):
     huge = WorkloadSpec(
-        model={"_target_": "autotune.workloads.tiny.make_model"},
-        data={"_target_": "autotune.workloads.resident.make_dataset", "image_size": 2048},
+        model={"_target_": "autotune.workloads.tiny.tiny_model"},
+        data={"_target_": "autotune.workloads.resident.resident", "image_size": 2048},
         collate=None,
         loss={"_target_": "torch.nn.functional.cross_entropy"},
         optimizer={"_target_": "torch.optim.SGD", "lr": 0.01},
