@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -65,6 +65,9 @@ def check_overrides(words: Sequence[str], choices: Choices) -> list[Override]:
             )
         if override.key in choices:
             require_choice(override.key, override.value, choices)
+        elif keys := _keys_of(override.key):
+            allowed = ", ".join(f"{override.key}.{name}=..." for name in keys)
+            raise config_error(override.key, override.value, allowed)
     for section in OPEN_SECTIONS:
         overrides = _imply_custom(section, overrides)
     if not any(override.key == "model" for override in overrides):
@@ -74,6 +77,14 @@ def check_overrides(words: Sequence[str], choices: Choices) -> list[Override]:
             + " (model=resnet50), or give your own: model._target_=package.module.function"
         )
     return [_open(override) if _is_free(override.key) else override for override in overrides]
+
+
+def _keys_of(key: str) -> list[str]:
+    """Return the keys of a typed section, or none for anything else."""
+    kind = next((field.default_factory for field in fields(Config) if field.name == key), None)
+    if not isinstance(kind, type) or not is_dataclass(kind):
+        return []
+    return [field.name for field in fields(kind)]
 
 
 def _parse(word: str, choices: Choices) -> Override:

@@ -175,6 +175,8 @@ def test_composing_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("model=tiny model@other=tiny", ["model@other=tiny", "without '@'"]),
         ("model=tiny seed=${nothing}", ["seed", "nothing"]),
         ("model=tiny hydra.run.dir=x", ["hydra.run.dir: got 'x'", "the keys model"]),
+        ("model=tiny study=first", ["study: got 'first'", "study.name=..., study.resume=..."]),
+        ("model=tiny data.collate=my.collate", ["data.collate: got", "data.collate._target_="]),
         ("resnet50", ["Did you mean model=resnet50?"]),
         ("run model=tiny", ["run: neither a command nor a setting"]),
         ("=3", ["=3: neither a command nor a setting"]),
