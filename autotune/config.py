@@ -216,6 +216,11 @@ class Config:
             _require_target(section, getattr(self, section))
         if self.loss is not None:
             _require_target("loss", self.loss)
+        collate = self.data.get("collate")
+        if collate is not None and not isinstance(collate, Mapping):
+            raise config_error(
+                "data.collate", collate, "data.collate._target_=package.module.function, or null"
+            )
 
     @property
     def workload(self) -> WorkloadSpec:

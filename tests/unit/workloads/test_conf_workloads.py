@@ -24,8 +24,8 @@ GROUPS = {
         "vit_b_16",
     },
     "data": {"custom", "imagefolder", "photos", "resident", "tiny"},
-    "loss": {"cross_entropy", "none"},
-    "optimizer": {"adamw", "sgd"},
+    "loss": {"cross_entropy", "custom", "none"},
+    "optimizer": {"adamw", "custom", "sgd"},
 }
 
 
@@ -66,7 +66,7 @@ def test_models(name: str):
     assert weights[-1].shape == (1000,)
 
 
-@pytest.mark.parametrize("optimizer", sorted(GROUPS["optimizer"]))
+@pytest.mark.parametrize("optimizer", sorted(GROUPS["optimizer"] - {"custom"}))
 @pytest.mark.parametrize("fused", [True, False])
 def test_optimizers(optimizer: str, fused: bool):
     work = workload(optimizer=optimizer)

@@ -1,0 +1,118 @@
+"""One study from its configuration to its files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from autotune.cli.compose import Composed
+from autotune.cli.ending import ending
+from autotune.cli.folder import study_folder
+from autotune.cli.screen import Screen
+from autotune.config import Config, resolve_output
+from autotune.errors import OutputError
+from autotune.result import StudyResult
+from autotune.tracking.tracker import Tracker
+
+_WORKLOADS = "autotune.workloads"
+
+
+def tune(composed: Composed) -> int:
+    """Run a study and write its files; return the exit code 0.
+
+    Raises:
+        AutotuneError: It cannot be done; the message is for the user.
+        KeyboardInterrupt: Stopped before there was anything to keep, or a second time.
+    """
+    config = composed.config
+    output = resolve_output(config.output)
+    folder = study_folder(output, config.study_name, resume=config.study.resume, now=datetime.now())
+    with _sigterm_as_interrupt(), folder as path, Screen() as screen:
+        _prepare_data(config, screen)
+        screen.prepared()
+        tracker, result = _run(composed, output, path, screen)
+        _finish(result, path, tracker, screen)
+    return 0
+
+
+def _prepare_data(config: Config, screen: Screen) -> None:
+    """Make or check our own kinds of data here, before any trial is started for them."""
+    target = str(config.data["_target_"])
+    if target.startswith(f"{_WORKLOADS}.photos."):
+        from autotune.workloads.photos import ensure_photos
+
+        ensure_photos(
+            config.data["files"],
+            config.data["seed"],
+            lambda done, total: screen.preparing("making photographs", done, total),
+        )
+    elif target.startswith(f"{_WORKLOADS}.imagefolder."):
+        from autotune.workloads.imagefolder import check_imagefolder
+
+        check_imagefolder(config.data["root"])
+
+
+def _run(
+    composed: Composed, output: Path, folder: Path, screen: Screen
+) -> tuple[Tracker, StudyResult]:
+    # Imported now: optuna and mlflow take seconds, which an early refusal need not wait for.
+    from autotune.launch.local import LocalLauncher
+    from autotune.tracking import make_tracker
+    from autotune.tuner import Tuner
+
+    tracker = make_tracker(composed.config.tracking, output)
+    tuner = Tuner(
+        composed.config,
+        folder=folder,
+        launcher=LocalLauncher(),
+        tracker=tracker,
+        observer=screen,
+        config_text=composed.yaml_text,
+    )
+    return tracker, tuner.run()
+
+
+def _finish(result: StudyResult, folder: Path, tracker: Tracker, screen: Screen) -> None:
+    """Write the files, close the parent run and show the outcome."""
+    from autotune.export import tuned_from, write_tuned
+    from autotune.report import markdown
+
+    tuned, summary = folder / "tuned.yaml", folder / "summary.md"
+    try:
+        write_tuned(tuned_from(result), tuned)
+        _write(markdown(result, view=tracker.view()), summary)
+        tracker.finish(result, (str(tuned), str(summary)))
+    except BaseException as error:
+        tracker.abort(repr(error), killed=isinstance(error, KeyboardInterrupt))
+        raise
+    screen.show(ending(result, tuned=tuned, summary=summary, view=tracker.view()))
+
+
+def _write(text: str, path: Path) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat the signal that a scheduler sends like Ctrl-C: finish up and keep the best so far."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
