@@ -77,8 +77,11 @@ class SearchConfig:
     """tpe, gp, random, grid or brute_force."""
     pruning: str = "racing"
     """racing (stop a trial whose whole interval is below the best) or none."""
+    guided_trials: Annotated[int, Field(ge=0)] = 4
+    """Trials that go one step from the best (one knob, one value up) before the sampler's own."""
     startup_trials: Annotated[int, Field(ge=0)] = 4
-    """Random trials before the sampler's model is used."""
+    """Trials before the sampler's model is used; those before it, baseline and guided ones
+    included, count as well."""
     expert_guess: bool = True
     """Measure the expert's usual settings right after the baseline."""
 

@@ -29,6 +29,7 @@ from autotune.trial.child import RECORD, STAGE, run_inspection, run_trial
 PRELOAD = (
     "torch",
     "torchvision.transforms.v2",
+    "scipy.special",
     "autotune.trial.child",
     "autotune.trial.probe",
     "autotune.trial.inspect",

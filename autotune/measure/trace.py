@@ -63,7 +63,7 @@ def record_trace(
             activities=activities,
             schedule=schedule(wait=0, warmup=WARMUP_STEPS, active=steps, repeat=1),
             on_trace_ready=lambda recorded: recorded.export_chrome_trace(str(file)),
-            acc_events=False,
+            acc_events=True,  # one cycle; without it torch warns of what it drops after that
         ) as profiler:
             for _ in range(WARMUP_STEPS + steps):
                 timer.begin()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from autotune.measure.timers import PhaseTimer
 from autotune.measurement import StopReason, Window
-from autotune.statistics import Estimate, rate_estimate
+from autotune.statistics import LEVEL, Estimate, rate_estimate, student_t
 
 BLOCK_S = 0.2
 """A block lasts at least this long, seconds: long against launch jitter and the host's scheduling
@@ -119,6 +119,7 @@ def run_window(
         synchronize: Waits for the device; called at both ends, never in between.
         clock: Host clock in seconds.
     """
+    student_t(1, LEVEL)  # the first call imports scipy: 0.5 s that belong to no window
     seen: list[StepSeen] = []
     samples = 0
     decision: tuple[StopReason, str | None] | None = None

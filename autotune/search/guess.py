@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
 from autotune.config import AUTO, BaselineConfig
-from autotune.measurement import JobFacts
+from autotune.measurement import JobFacts, Measurement
 from autotune.search.space import SearchSpace
 from autotune.settings import KNOBS, CompileMode, Precision, Settings
 
@@ -17,6 +17,14 @@ USUAL_BATCH = 32
 
 _EXPERT_ACCELERATOR_BATCH = 256
 _EXPERT_PREFETCH = 2
+
+_INPUT_BOUND = 0.2
+"""Share of the window spent waiting for data from which on the loader's knobs are tried first."""
+
+_HALVES = (str(Precision.BF16), str(Precision.FP16))
+
+_LOADER_STEPS = ("num_workers", "batch_size", "prefetch_factor", "pin_memory")
+_DEVICE_STEPS = ("precision", "batch_size", "compile", "channels_last", "fused_optimizer")
 
 
 def baseline_settings(config: BaselineConfig, facts: JobFacts, step_cap_s: float) -> Settings:
@@ -70,3 +78,44 @@ def _pick(wish: Any, baseline: Any, choices: Sequence[Any]) -> Any:
         # Nearest by ratio; the smaller of two that are equally near.
         return min(choices, key=lambda value: (abs(math.log((value + 1) / (wish + 1))), value))
     return baseline if baseline in choices else choices[0]
+
+
+def steps_from(best: Measurement, space: SearchSpace) -> Iterator[Settings]:
+    """Yield the settings that an engineer would try next: one knob of the best, one value up.
+
+    What limits the best decides which knobs come first: the loader's where the device waits for
+    data, the device's where it does not.
+
+    Args:
+        best: Measurement of the best settings so far.
+        space: What may be tried.
+    """
+    waits = best.window.stall_share >= _INPUT_BOUND
+    order = (*_LOADER_STEPS, *_DEVICE_STEPS) if waits else (*_DEVICE_STEPS, *_LOADER_STEPS)
+    plain = best.settings.as_dict()
+    for knob in dict.fromkeys(order):
+        if knob not in space.values or plain[knob] not in space.choices(knob):
+            continue
+        upwards = _next_up(knob, plain[knob], space.choices(knob))
+        if upwards is None:
+            continue
+        chosen = {name: plain[name] for name in space.values} | {knob: upwards}
+        yield space.complete(
+            {
+                name: value if value in space.choices(name) else space.choices(name)[0]
+                for name, value in chosen.items()
+            }
+        )
+
+
+def _next_up(knob: str, value: Any, choices: Sequence[Any]) -> Any:
+    """Return the value to try after this one, or None where there is no more."""
+    if isinstance(value, bool):
+        return True if not value and True in choices else None
+    if isinstance(value, int):
+        return min((choice for choice in choices if choice > value), default=None)
+    later = list(choices[choices.index(value) + 1 :])
+    if knob == "precision":
+        halves = [choice for choice in (Precision.BF16, Precision.FP16) if choice in later]
+        return str(halves[0]) if halves and value not in _HALVES else None
+    return later[0] if later else None

@@ -99,6 +99,11 @@ class Ledger:
         return sum(record.role in (Role.EXPERT, Role.SEARCH) for record in self._records)
 
     @property
+    def proposed(self) -> int:
+        """Number of trials of the search itself."""
+        return sum(record.role is Role.SEARCH for record in self._records)
+
+    @property
     def measured(self) -> list[TrialRecord]:
         """Trials with a measurement, without the confirmation's."""
         return [record for record in self._by_settings.values() if record.measurement is not None]

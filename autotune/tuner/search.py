@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from autotune.measurement import FailureKind
 from autotune.result import Role, StudyEnd, TrialRecord
+from autotune.search.guess import steps_from
 from autotune.search.space import SearchSpace
 from autotune.settings import Settings
 from autotune.tuner.runner import Tell
@@ -44,11 +45,13 @@ class SearchRules:
             study included; None for no limit.
         racing: Stop a trial that is surely below the best.
         profile: Which trials get a trace: best, all or none.
+        guided: Trials that go one step from the best before the sampler proposes.
     """
 
     trials: int | None
     racing: bool
     profile: str
+    guided: int
 
     def profile_above(self, best: float | None) -> float | None:
         """Return the throughput from which on a trial gets a trace; None for never.
@@ -146,6 +149,8 @@ class Search:
 
     def _propose(self) -> tuple[optuna.Trial | None, Settings] | None:
         """Return untried settings, with the sampler's trial if they are from there, or None."""
+        if (step := self._step()) is not None:
+            return None, step
         for _ in range(_PATIENCE):
             trial, settings = self._study.ask()
             if (known := self._ledger.known(settings)) is not None:
@@ -157,6 +162,14 @@ class Search:
                 return trial, settings
         drawn = self._draw()
         return None if drawn is None else (None, drawn)
+
+    def _step(self) -> Settings | None:
+        """Return a step from the best, as long as it is their turn and there is one untried."""
+        best = self._ledger.best
+        if self._ledger.proposed >= self._rules.guided or best is None or best.measurement is None:
+            return None
+        steps = steps_from(best.measurement, self._space)
+        return next((settings for settings in steps if self._ledger.untried(settings)), None)
 
     def _draw(self) -> Settings | None:
         """Return a random untried point of the space, or None when there is none left."""

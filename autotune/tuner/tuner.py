@@ -102,6 +102,7 @@ class Tuner:
             trials=config.budget.trials,
             racing=config.search.pruning == "racing",
             profile=config.probe.profile,
+            guided=config.search.guided_trials,
         )
 
     def run(self) -> StudyResult:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from factories import make_measurement
 
 from autotune.config import BaselineConfig
-from autotune.measurement import JobFacts
-from autotune.search.guess import baseline_settings, expert_settings
+from autotune.measurement import JobFacts, Measurement
+from autotune.search.guess import baseline_settings, expert_settings, steps_from
 from autotune.search.space import SearchSpace
 from autotune.settings import CompileMode, Precision, Settings
 
@@ -97,3 +99,54 @@ def test_an_expert_trusts_no_emulated_bf16_and_needs_no_workers_for_resident_dat
         0,
         False,
     )
+
+
+def measured(stall_share: float, **changes: Any) -> Measurement:
+    settings = Settings(**{"batch_size": 64, **changes})
+    return make_measurement(settings, stall_share=stall_share)
+
+
+STEPS = SearchSpace(
+    values={
+        "batch_size": (64, 128),
+        "num_workers": (0, 4, 8),
+        "pin_memory": (False, True),
+        "prefetch_factor": (2, 4),
+        "precision": (Precision.DEFAULT, Precision.TF32, Precision.BF16),
+        "compile": (CompileMode.OFF, CompileMode.DEFAULT),
+    },
+    fixed=Settings(batch_size=64),
+)
+
+
+def test_steps_of_a_job_that_waits_for_data_begin_with_the_loader() -> None:
+    best = measured(0.6, num_workers=4, prefetch_factor=2)
+    steps = [step.describe(best.settings) for step in steps_from(best, STEPS)]
+    assert steps == [
+        "num_workers=8",
+        "batch_size=128",
+        "prefetch_factor=4",
+        "pin_memory=true",
+        "precision=bf16",
+        "compile=default",
+    ]
+
+
+def test_steps_of_a_job_that_does_not_wait_begin_with_the_device() -> None:
+    best = measured(0.01)
+    steps = [step.describe(best.settings) for step in steps_from(best, STEPS)]
+    assert steps == [
+        "precision=bf16",
+        "batch_size=128",
+        "compile=default",
+        "num_workers=4 prefetch_factor=2",
+        "pin_memory=true",
+    ]
+
+
+def test_no_step_leads_out_of_the_space() -> None:
+    top = {"batch_size": 128, "num_workers": 8, "pin_memory": True, "prefetch_factor": 4}
+    best = measured(0.6, **top, precision=Precision.BF16, compile=CompileMode.DEFAULT)
+    assert list(steps_from(best, STEPS)) == []
+    outside = measured(0.01, batch_size=48, precision=Precision.FP16)
+    assert all(STEPS.contains(step) for step in steps_from(outside, STEPS))

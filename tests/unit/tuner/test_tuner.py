@@ -504,7 +504,8 @@ def test_a_second_tuner_on_the_same_study_is_refused(tmp_path: Path) -> None:
 
 def test_ctrl_c_in_the_search_returns_the_best_so_far(tmp_path: Path) -> None:
     launcher = FakeLauncher(surprise={4: KeyboardInterrupt()})
-    bench = Bench(make_config(), tmp_path, launcher)
+    config = make_config(search=SearchConfig(guided_trials=0))
+    bench = Bench(config, tmp_path, launcher)
     result = bench.run()
     assert result.ended is StudyEnd.INTERRUPTED
     assert result.verdict is Verdict.UNSURE
@@ -716,3 +717,18 @@ def test_identical_settings_do_not_win(tmp_path: Path) -> None:
     ]
     assert Verdict.FASTER not in verdicts
     assert len(verdicts) == 50
+
+
+def test_first_trials_go_one_step_from_the_best(tmp_path: Path) -> None:
+    bench = Bench(make_config(search=SearchConfig(guided_trials=3)), tmp_path)
+    result = bench.run()
+    best = result.baseline if result.expert is None else result.expert
+    first = next(trial for trial in result.trials if trial.role is Role.SEARCH)
+    if best.score is None or (result.baseline.score or 0) > best.score:
+        best = result.baseline
+    changed = [
+        knob
+        for knob, value in first.settings.as_dict().items()
+        if best.settings.as_dict()[knob] != value
+    ]
+    assert len(changed) == 1, "one knob at a time"
