@@ -50,7 +50,7 @@ class ProbeConfig:
     """Blocks needed before the interval is believed."""
     min_steps: Annotated[int, Field(ge=2)] = 3
     """Steps measured even when the time cap has passed."""
-    warmup_s: _Seconds = 8.0
+    warmup_s: _Seconds = 30.0
     """Time cap of draining the batches that the workers prepared before the window."""
     ceiling_s: _Seconds = 1.0
     """Time cap of the window with a resident batch."""

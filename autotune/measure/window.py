@@ -15,6 +15,10 @@ BLOCK_S = 0.2
 """A block lasts at least this long, seconds: long against launch jitter and the host's scheduling
 slices, short against a window, so that a window of some seconds has tens of blocks."""
 
+MIN_BLOCKS = 3
+"""Blocks that a window waits for when its time is up: with two, an interval says next to nothing
+(Student's factor is 12.7 for two blocks, 4.3 for three)."""
+
 OVERRUN = 2.0
 """A window that has too few steps when its time is up may go on up to this multiple of it."""
 
@@ -64,7 +68,7 @@ class StopRule:
                 return StopReason.CONVERGED, None
             if self._outraced(rate):
                 return StopReason.OUTRACED, None
-        enough = len(step_s) >= self.min_steps and blocks >= 2
+        enough = len(step_s) >= self.min_steps and blocks >= MIN_BLOCKS
         if elapsed_s >= self.cap_s and (enough or elapsed_s >= OVERRUN * self.cap_s):
             return StopReason.TIME_CAP, self._unmet(rate, blocks)
         return None

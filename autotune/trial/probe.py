@@ -38,7 +38,7 @@ HOPELESS = 0.7
 are noisy estimates (measured on a ResNet-50 grid: 9 of 86 were passed, by up to 36 %), so such a
 trial is still measured, only for less long."""
 
-WAITS = 0.005
+WAITS_S = 0.005
 """Seconds that `next(loader)` takes at least when it has to wait. A batch that lies ready is handed
 over in 0.1 to 1 ms."""
 
@@ -138,28 +138,31 @@ class Probe:
         """Start the loader and use up what it prepares ahead; return a typical step's seconds.
 
         While the first batch is on its way, the other workers fill their queues; until that is
-        gone, a slow loader looks as fast as the device. It is gone once a step has to wait again;
-        a job that never waits, for as many batches again, is not held up by its loader.
+        gone, a slow loader looks as fast as the device. It is gone once each worker has delivered
+        and a step has to wait again. A job that never waits, for twice what the queues hold, is
+        not held up by its loader.
         """
         self._stage("warm-up")
         settings = self._request.settings
-        ahead = settings.num_workers * (settings.prefetch_factor or 2)
+        turn = max(2, settings.num_workers)
+        enough = max(2, 2 * settings.num_workers * (settings.prefetch_factor or 2))
         timer = make_timer(self._device)
         started = time.perf_counter()
         timer.begin()
-        done, waited = 0, False
-        while done < max(2, ahead) or (not waited and done < 2 * ahead):
+        done, waited = 0, settings.num_workers == 0
+        while done < turn or (not waited and done < enough):
             seen = job.step(batches, timer)
             done += 1
-            waited = done > ahead and seen.host_wait_s > WAITS
+            waited = waited or (done > turn and seen.host_wait_s > WAITS_S)
             if done >= 2 and time.perf_counter() - started > self._request.probe.warmup_s:
                 break
         self._sync()
         elapsed_s = time.perf_counter() - started
         self._seconds["warmup_s"] += elapsed_s
-        if done < ahead:
+        if done < turn or not (waited or done >= enough):
             self._notes.append(
-                f"the window began after {done} of {ahead} batches prepared ahead were used up"
+                f"the window began after {done} batches, with others that the workers had "
+                "prepared ahead not used up yet (probe.warmup_s): it may flatter the loader"
             )
         # The first step waits for the workers to start; it says nothing of the others.
         later = timer.read().step_s[1:]
