@@ -39,8 +39,8 @@ PRELOAD = (
 """Imported once by the fork server, so that a trial does not pay for it. None of these starts the
 device or threads that a fork would break."""
 
-EXIT_GRACE_S = 5.0
-"""Seconds that a process gets to end by itself after its record has arrived."""
+END_S = 10.0
+"""Seconds at most that killed processes are waited for."""
 
 _Target = Callable[[Connection, TrialRequest, float, str], None]
 
@@ -84,16 +84,10 @@ class LocalLauncher:
         )
         process.start()
         sender.close()
-        grace_s = 0.0
         try:
-            record = _listen(process, receiver, request, progress)
-            out_of_time = (
-                isinstance(record, TrialFailure) and record.failure is FailureKind.TIME_LIMIT
-            )
-            grace_s = 0.0 if out_of_time else EXIT_GRACE_S
-            return record
+            return _listen(process, receiver, request, progress)
         finally:
-            _end(process, grace_s=grace_s)
+            _end(process)
             receiver.close()
 
 
@@ -128,7 +122,7 @@ def _listen(
 
 
 def _died(process: ForkServerProcess, request: TrialRequest, stage: str) -> TrialFailure:
-    process.join(EXIT_GRACE_S)
+    process.join(END_S)
     code = process.exitcode
     if code is not None and code < 0:
         name = signal.Signals(-code).name
@@ -143,18 +137,16 @@ def _failure(request: TrialRequest, kind: FailureKind, stage: str, message: str)
     return TrialFailure(settings=request.settings, failure=kind, message=message, stage=stage)
 
 
-def _end(process: ForkServerProcess, *, grace_s: float) -> None:
+def _end(process: ForkServerProcess) -> None:
     """Leave nothing of a trial behind: its group, and descendants with a group of their own.
 
-    Args:
-        process: The trial's process, the leader of its group.
-        grace_s: Seconds that it gets to end by itself.
+    A process that has sent its record waits for this, so that its family is still known. Its end is
+    waited for as well: workers that still give back gigabytes would disturb the next trial.
     """
     pid = process.pid
     if pid is None:
         return
     strays = _descendants(pid)
-    process.join(grace_s)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if process.exitcode is None:
@@ -164,6 +156,16 @@ def _end(process: ForkServerProcess, *, grace_s: float) -> None:
             stray.kill()
     process.join()
     process.close()
+    deadline = time.monotonic() + END_S
+    while any(map(_is_alive, strays)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

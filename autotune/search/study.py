@@ -167,7 +167,7 @@ def open_study(
             used.
     """
     # Optuna reports each trial on the log; the screen is ours.
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = folder / DATABASE
     try:
         study = optuna.create_study(

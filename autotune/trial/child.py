@@ -59,13 +59,16 @@ def _serve(
 ) -> None:
     _isolate(Path(request.folder))
     stages = _Stages(connection)
-    record = _measure(request, sent_at, stages, inspect_only=inspect_only)
-    with contextlib.suppress(BrokenPipeError):  # the controller is gone; so will be this process
-        connection.send_bytes(RECORD + to_json(record).encode())
+    keep: list[object] = []
+    record = _measure(request, sent_at, stages, keep, inspect_only=inspect_only)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Exit hooks of the user's libraries could hang; what counts has been sent.
-    os._exit(0)
+    with contextlib.suppress(BrokenPipeError):  # the controller is gone; so will be this process
+        connection.send_bytes(RECORD + to_json(record).encode())
+    # What counts has been sent. Closing a loader would wait for batches that nobody needs, and exit
+    # hooks of the user's libraries could hang: the controller ends this whole group at once.
+    while True:
+        signal.pause()
 
 
 class _Stages:
@@ -82,9 +85,17 @@ class _Stages:
 
 
 def _measure(
-    request: TrialRequest, sent_at: float, stages: _Stages, *, inspect_only: bool
+    request: TrialRequest,
+    sent_at: float,
+    stages: _Stages,
+    keep: list[object],
+    *,
+    inspect_only: bool,
 ) -> Record:
-    """Return the record of whatever happens; the user's job may raise anything, even SystemExit."""
+    """Return the record of whatever happens; the user's job may raise anything, even SystemExit.
+
+    What must not be taken down before the record is sent is put into `keep`.
+    """
     import torch
 
     from autotune.measure.device import resolve_device, synchronize
@@ -108,6 +119,7 @@ def _measure(
         if inspect_only:
             return inspect_job(workload, request, device)
         probe = Probe(request, device, start_s, stages)
+        keep.append(probe)
         return probe.run(workload)
     except BaseException as error:
         return TrialFailure(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +64,7 @@ class Probe:
         self._stage = stage
         self._seconds: dict[str, float] = {"start_s": start_s}
         self._notes: list[str] = []
+        self._batches: Iterator[Any] = iter(())  # kept: letting go of it waits for the workers
         self._sync = partial(synchronize, device)
 
     @property
@@ -85,9 +85,9 @@ class Probe:
             return self._timed(job, itertools.repeat(resident), step_s, ceiling)
         del resident
         loader = build_loader(workload, request.settings, seed=request.seed)
-        with closing(endless(loader)) as batches:
-            step_s = self._drain(job, batches)
-            return self._timed(job, batches, step_s, ceiling)
+        self._batches = endless(loader)
+        step_s = self._drain(job, self._batches)
+        return self._timed(job, self._batches, step_s, ceiling)
 
     def _warm_up(self, job: TrainingJob, resident: Any) -> float:
         """Run the first steps on a resident batch; return the seconds of the last one."""
