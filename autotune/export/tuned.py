@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, FiniteFloat
 
-from autotune.settings import CompileMode, Settings
+from autotune.settings import Settings
 from autotune.statistics import Verdict
 
 if TYPE_CHECKING:
@@ -137,17 +137,9 @@ class Tuned:
         Sets torch's float32 and cuDNN modes for the whole process. Call it after moving the model
         to its device, and build the optimizer before or after: the parameters stay the same.
         """
-        import torch
+        from autotune.workloads.model import prepare_model
 
-        from autotune.precision import set_float32_modes
-
-        set_float32_modes(self.settings.precision)
-        torch.backends.cudnn.benchmark = self.settings.cudnn_benchmark
-        if self.settings.channels_last:
-            model = model.to(memory_format=torch.channels_last)
-        if self.settings.compile is CompileMode.OFF:
-            return model
-        return cast("torch.nn.Module", torch.compile(model, mode=str(self.settings.compile)))
+        return prepare_model(model, self.settings)
 
     def to_device(self, batch: Any, device: torch.device | str) -> Any:
         """Return the batch on the device, in the memory format of the settings.

@@ -48,7 +48,7 @@ _COMMENTS = {
     "holds_for": "Where this was measured. On another machine or job, tune again.",
 }
 
-_TODO = "Correct it, or export the study again."
+_REMEDY = "Correct it, or export the study again."
 
 
 def write_tuned(tuned: Tuned, path: Path) -> None:
@@ -84,9 +84,9 @@ def load_tuned(path: str | Path) -> Tuned:
         values["settings"] = _settings(values.get("settings"))
         tuned = TypeAdapter(Tuned).validate_python(values)
     except ConfigError as error:
-        raise TunedFileError(f"{path}: {error} {_TODO}") from None
+        raise TunedFileError(f"{path}: {error} {_REMEDY}") from None
     except ValidationError as error:
-        raise TunedFileError(f"{path}: {_first_fault(error)} {_TODO}") from None
+        raise TunedFileError(f"{path}: {_first_fault(error)} {_REMEDY}") from None
     _warn_if_elsewhere(path, tuned.holds_for)
     return tuned
 
@@ -128,13 +128,13 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise TunedFileError(f"{path}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError:
-        raise TunedFileError(f"{path}: is not text, so not a tuned.yaml. {_TODO}") from None
+        raise TunedFileError(f"{path}: is not text, so not a tuned.yaml. {_REMEDY}") from None
     except yaml.YAMLError as error:
         place = " ".join(str(error).split())
-        raise TunedFileError(f"{path}: is not valid YAML: {place}. {_TODO}") from None
+        raise TunedFileError(f"{path}: is not valid YAML: {place}. {_REMEDY}") from None
     if not isinstance(values, dict):
         found = "nothing" if values is None else type(values).__name__
-        raise TunedFileError(f"{path}: found {found}; expected keys and values. {_TODO}")
+        raise TunedFileError(f"{path}: found {found}; expected keys and values. {_REMEDY}")
     return values
 
 
@@ -144,7 +144,7 @@ def _check_version(path: Path, found: object) -> None:
     if type(found) is int and found > SCHEMA_VERSION:
         todo = "It is of a newer autotune: upgrade autotune."
     else:
-        todo = _TODO
+        todo = _REMEDY
     shown = "nothing" if found is None else repr(found)
     raise TunedFileError(
         f"{path}: schema_version: found {shown}; expected {SCHEMA_VERSION}. {todo}"

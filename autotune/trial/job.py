@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from autotune.errors import NonFiniteLoss, WorkloadError
 from autotune.measure.timers import Mark, PhaseTimer
 from autotune.measure.window import StepSeen
-from autotune.precision import autocast, check_supported, grad_scaler, set_float32_modes
+from autotune.precision import autocast, check_supported, grad_scaler
 from autotune.settings import CompileMode, Settings
 from autotune.workloads.batch import batch_size_of, to_device
 from autotune.workloads.forward import forward_loss
+from autotune.workloads.model import prepare_model
 from autotune.workloads.workload import Workload
 
 
@@ -40,19 +41,15 @@ class TrainingJob:
         self._workload = workload
         self._settings = settings
         self._device = device
-        set_float32_modes(settings.precision)
-        torch.backends.cudnn.benchmark = settings.cudnn_benchmark
         torch.manual_seed(seed)
         if isinstance(workload.loss, torch.nn.Module):
             workload.loss.to(device)  # class weights and the like
         model = workload.build_model().to(device).train()
-        if settings.channels_last:
-            model = model.to(memory_format=torch.channels_last)
+        self._model = prepare_model(model, settings)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._optimizer = workload.build_optimizer(
             model.parameters(), fused=settings.fused_optimizer
         )
-        self._model = compiled(model, settings.compile)
         self._scaler = grad_scaler(settings.precision, device.type)
         self.steps_taken = 0
         self.last_loss: torch.Tensor | None = None
@@ -111,10 +108,3 @@ class TrainingJob:
                 f"precision={self._settings.precision}"
             )
         return value
-
-
-def compiled(model: torch.nn.Module, mode: CompileMode) -> torch.nn.Module:
-    """Return the model under `torch.compile` in the given mode, or as it is."""
-    if mode is CompileMode.OFF:
-        return model
-    return cast(torch.nn.Module, torch.compile(model, mode=str(mode)))
