@@ -1,4 +1,4 @@
-"""A model under settings: measured in a trial and used from `tuned.yaml` in exactly the same way."""
+"""A model under settings: measured in a trial and used from `tuned.yaml` in the same way."""
 
 from __future__ import annotations
 
