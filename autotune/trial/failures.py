@@ -73,9 +73,13 @@ def explain(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
-def evidence(error: BaseException) -> str:
-    """Return the full traceback as text."""
-    return "".join(traceback.format_exception(error)).strip()
+def evidence(error: BaseException) -> str | None:
+    """Return the traceback of what the user's code raised, or None where only we did.
+
+    Our own messages say what to do; a traceback through our code would bury them.
+    """
+    shown = error.__cause__ if isinstance(error, AutotuneError) else error
+    return None if shown is None else "".join(traceback.format_exception(shown)).strip()
 
 
 def _worker_died(error: BaseException, files: list[str]) -> bool:
