@@ -17,7 +17,10 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib import metadata
 
-        return metadata.version("autotune")
+        try:
+            return metadata.version("autotune")
+        except metadata.PackageNotFoundError:  # a checkout that is not installed
+            return "0+unknown"
     if name in __all__:
         from autotune import export
 

@@ -95,7 +95,7 @@ class ArmResult:
         arm: Which contestant.
         settings: What it ran with.
         rates: Throughput in samples/s of each process, in the order measured.
-        throughput: Their mean with its interval.
+        throughput: Their geometric mean with its interval.
     """
 
     arm: Arm

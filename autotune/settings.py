@@ -87,11 +87,11 @@ class Settings:
         }
 
     def describe(self, other: Settings | None = None) -> str:
-        """Return a short line for a person: every setting, or those that differ from `other`."""
+        """Return `name=value` of every setting, or of those that differ from `other`."""
         mine = self.as_dict()
         theirs = other.as_dict() if other is not None else {}
         parts = [
-            f"{key}={_plain(value)}"
+            f"{key}={yaml_word(value)}"
             for key, value in mine.items()
             if other is None or theirs[key] != value
         ]
@@ -182,6 +182,13 @@ def knob_value(name: str, value: Any, *, key: str) -> Any:
     return value
 
 
+def yaml_word(value: object) -> str:
+    """Return the plain value of a setting as YAML has it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _word(kind: type[StrEnum], value: Any, key: str) -> StrEnum:
     allowed = [str(word) for word in kind]
     if not isinstance(value, str) or value not in allowed:
@@ -196,7 +203,3 @@ def _short(name: str, value: Any) -> str:
     if value is None or (name, value) == ("compile", "off"):
         return f"no-{word}"
     return str(value) if (name, value) in _OWN_WORDS else f"{word}={value}"
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -21,6 +21,9 @@ SAME_WITHIN = 0.02
 """Two rates whose ratio surely lies within this share of 1 are called the same (DESIGN: a number
 can be trusted to 2-3 %)."""
 
+_LOG_LIMIT = 700.0
+"""An interval that reaches beyond the exponential of this says nothing, and would overflow."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -91,6 +94,23 @@ def mean_estimate(samples: Sequence[float], level: float = LEVEL) -> Estimate:
     return Estimate(mean, mean - half, mean + half, level)
 
 
+def geometric_mean_estimate(samples: Sequence[float], level: float = LEVEL) -> Estimate:
+    """Return the geometric mean of independent positive samples with its interval.
+
+    The interval is that of the mean of the logarithms, so it never reaches below 0, and means of
+    paired rates have exactly the ratio that `ratio_estimate` gives.
+
+    Raises:
+        ValueError: There are no samples, or one is not above 0.
+    """
+    if min(samples, default=1.0) <= 0:
+        raise ValueError(f"samples must be above 0, got {min(samples)}")
+    log = mean_estimate([math.log(sample) for sample in samples], level)
+    if log.low is None or log.high is None or log.high > _LOG_LIMIT:
+        return Estimate(math.exp(log.value), level=level)
+    return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high), level)
+
+
 def block_means(samples: Sequence[float], block: int) -> list[float]:
     """Return means of consecutive blocks of `block` samples; an incomplete last block is left out.
 
@@ -140,7 +160,7 @@ def rate_estimate(
 def ratio_estimate(
     candidate: Sequence[float], baseline: Sequence[float], level: float = LEVEL
 ) -> Estimate:
-    """Return the ratio of paired rates with its interval, from the logarithms of the pairs' ratios.
+    """Return the geometric mean of the ratios of paired rates, with its interval.
 
     A pair is two fresh processes measured one after the other; the process is the unit of
     replication, not the step.
@@ -152,10 +172,7 @@ def ratio_estimate(
         raise ValueError(f"pairs needed, got {len(candidate)} and {len(baseline)} rates")
     if min((*candidate, *baseline), default=0.0) <= 0:
         raise ValueError("rates must be above 0, and there must be at least one pair")
-    log = mean_estimate(list(np.log(_array(candidate)) - np.log(_array(baseline))), level)
-    if log.low is None or log.high is None:
-        return Estimate(math.exp(log.value), level=level)
-    return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high), level)
+    return geometric_mean_estimate(list(_array(candidate) / _array(baseline)), level)
 
 
 def compare(candidate: Sequence[float], baseline: Sequence[float], *, looks: int = 1) -> Comparison:

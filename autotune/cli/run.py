@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 
+import autotune
 from autotune.cli.choices import default_choices, find_choices
 from autotune.cli.command_line import Show, parse_command_line
 from autotune.cli.help import help_text, usage
@@ -24,7 +24,7 @@ def run(words: Sequence[str]) -> int:
         print(help_text(find_choices(), default_choices()), end="")
         return 0
     if line.show is Show.VERSION:
-        print(f"autotune {_version()}")
+        print(f"autotune {autotune.__version__}")
         return 0
     if not line.overrides:
         print(usage(find_choices(line.config_dirs)), file=sys.stderr)
@@ -38,10 +38,3 @@ def run(words: Sequence[str]) -> int:
     from autotune.cli.tune import tune
 
     return tune(composed)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("autotune")
-    except metadata.PackageNotFoundError:
-        return "from a checkout that is not installed"

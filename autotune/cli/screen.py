@@ -1,4 +1,4 @@
-"""What the user watches: one live line, and one permanent line a trial. The door to rich."""
+"""What the user watches: two live lines, and a permanent one a trial. The door to rich."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from autotune.cli.ending import Ending
 from autotune.report import numbers
+from autotune.report.table import shorten
 from autotune.result import Arm, Role, TrialRecord, TrialState
 from autotune.settings import Settings
 from autotune.statistics import Estimate
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from autotune.tuner import StudyPlan
 
 _HEAD = ("#", "role", "samples/s (95 % interval)", "ratio", "settings that differ")
-_WIDTHS = (4, 8, 27, 7)
+_WIDTHS = (3, 8, 25, 7)
 _ROLES = {Role.CONFIRMATION: "confirm"}
 _STYLES = {TrialState.COMPLETE: "", TrialState.PRUNED: "dim", TrialState.FAILED: "red"}
 _MESSAGE_LENGTH = 120
+"""Characters of a failure's message on a line that no terminal cuts."""
+
 _PLAIN_STEPS = 4
 """Lines in which a preparation is told where nothing can be redrawn."""
 
@@ -94,10 +97,10 @@ class Screen:
         torch = stamp.packages.get("torch", numbers.MISSING)
         self._prose(
             f"study {plan.study}: {numbers.count(plan.space_size)} settings of "
-            f"{', '.join(plan.knobs) or 'nothing'}; at most {numbers.duration(plan.budget_s)}"
+            f"{', '.join(plan.knobs) or 'nothing'}; at most {plan.budget_s / 60:g} min"
         )
         self._print(f"device: {device.name}, {stamp.usable_cpus} usable CPUs, torch {torch}")
-        self._prose(f"baseline: {plan.baseline.describe()}")
+        self._prose(f"baseline: {plan.baseline.label()} (what is not named is off or default)")
         for text in plan.notes:
             self.note(text)
         self._print("")
@@ -113,7 +116,7 @@ class Screen:
     def trial_progress(self, stage: str) -> None:
         """Show the stage that the trial has reached."""
         differs = self._running.label(self._baseline) if self._running is not None else ""
-        self._detail = f"{stage}  {differs}"
+        self._detail = f"{stage}, {differs}" if differs else stage
 
     def trial_finished(self, record: TrialRecord, best: TrialRecord | None) -> None:
         """Print the trial's line."""
@@ -121,16 +124,16 @@ class Screen:
             self._baseline, self._baseline_rate = record.settings, record.score
         is_new_best = best is not None and best.number == record.number
         self._best = best
-        measured = record.measurement
         cells = (
             str(record.number),
             _ROLES.get(record.role, str(record.role)),
-            numbers.rate(measured.window.throughput if measured is not None else None),
+            _rate(record),
             # Each round of the confirmation is compared within itself, not with the search.
             "" if record.role is Role.CONFIRMATION else self._ratio(record.score),
             self._about(record),
         )
-        self._row(cells, style="green" if is_new_best else _STYLES[record.state])
+        style = "green" if is_new_best else _STYLES[record.state]
+        self._row(cells, style=style, reason=_reason(record))
         self._doing, self._detail = "between trials", ""
 
     def confirmation_started(self, arms: tuple[Arm, ...], rounds: int) -> None:
@@ -154,12 +157,12 @@ class Screen:
 
     def _about(self, record: TrialRecord) -> str:
         if record.role is Role.CONFIRMATION:
-            about = self._label
-        elif record.settings == self._baseline:
-            about = "(baseline)"
-        else:
-            about = record.settings.label(self._baseline)
-        return f"{about}{_state(record)}"
+            return self._label
+        if record.settings == self._baseline:
+            return "(baseline)"
+        about = record.settings.label(self._baseline)
+        outraced = record.state is TrialState.PRUNED and _reason(record) is None
+        return f"{about}; stopped: surely slower" if outraced else about
 
     def _ratio(self, score: float | None) -> str:
         if score is None or self._baseline_rate is None:
@@ -173,11 +176,12 @@ class Screen:
     def _prose(self, text: str, style: str = "") -> None:
         self._console.print(Text(text, style), soft_wrap=not self._is_live)
 
-    def _row(self, cells: tuple[str, ...], style: str) -> None:
+    def _row(self, cells: tuple[str, ...], style: str, reason: str | None = None) -> None:
         *short, about = cells
         if not self._is_live:
             padded = [cell.ljust(width) for cell, width in zip(short, _WIDTHS, strict=True)]
-            self._print("  ".join([*padded, about]))
+            end = f"; {shorten(reason, _MESSAGE_LENGTH)}" if reason is not None else ""
+            self._print("  ".join([*padded, f"{about}{end}"]))
             return
         row = Table.grid(padding=(0, 1))
         for width in _WIDTHS:
@@ -185,37 +189,43 @@ class Screen:
         row.add_column(ratio=1, overflow="fold")
         row.add_row(*(Text(cell, style) for cell in cells))
         self._console.print(row)
+        if reason is not None:  # on a line of its own: the whole message is in the summary
+            indent = " " * (_WIDTHS[0] + 1)
+            room = self._console.width - len(indent)
+            self._console.print(Text(f"{indent}{shorten(reason, room)}", style))
 
     def __rich__(self) -> Table:
-        """Return the live line: what runs, the budget, the best so far."""
-        line = Table.grid(padding=(0, 1))
-        # Room for the ^C that a terminal echoes: it must not wrap the line we are about to erase.
-        line.width = self._console.width - 3
-        line.add_column(no_wrap=True, overflow="crop", ratio=1)
-        for _ in range(3):
-            line.add_column(no_wrap=True)
-        elapsed_s = self._clock() - self._started_s
-        done, total = self._share or (elapsed_s, self._budget_s or 0.0)
-        bar = ProgressBar(total=total, completed=min(done, total), width=12) if total else Text("")
+        """Return the live lines: what runs; below it the budget and the best so far."""
         score = self._best.score if self._best is not None else None
         best = f"best {numbers.rate(Estimate(score))} {self._ratio(score)}" if score else ""
-        doing = f"{self._doing}: {self._detail}" if self._detail else self._doing
+        elapsed_s = self._clock() - self._started_s
+        done, total = self._share or (elapsed_s, self._budget_s or 0.0)
+        bar = ProgressBar(total=total, completed=min(done, total), width=20) if total else Text("")
         budget = f"/{_minutes(self._budget_s)}" if self._budget_s is not None else ""
-        line.add_row(Text(doing), bar, Text(f"{_minutes(elapsed_s)}{budget}"), Text(best))
-        return line
+        progress = Table.grid(padding=(0, 2))
+        progress.add_row(bar, Text(f"{_minutes(elapsed_s)}{budget}"), Text(best))
+        lines = Table.grid()
+        # Room for the ^C that a terminal echoes: it must not wrap a line we are about to erase.
+        lines.width = self._console.width - 3
+        lines.add_column(no_wrap=True, overflow="crop", ratio=1)
+        doing = f"{self._doing}: {self._detail}" if self._detail else self._doing
+        lines.add_row(Text(doing))
+        lines.add_row(progress)
+        return lines
 
 
-def _state(record: TrialRecord) -> str:
+def _rate(record: TrialRecord) -> str:
+    throughput = None if record.measurement is None else record.measurement.window.throughput
+    shown = numbers.rate(throughput)
+    too_noisy = throughput is not None and throughput.low is None
+    return f"{shown} (no interval)" if too_noisy else shown
+
+
+def _reason(record: TrialRecord) -> str | None:
+    """Return why a trial must not or cannot be used; None for any other."""
     if record.failure is not None:
-        message = " ".join(record.failure.message.split())
-        if len(message) > _MESSAGE_LENGTH:
-            message = message[: _MESSAGE_LENGTH - 3] + "..."
-        return f"; {record.state}: {record.failure.failure}: {message}"
-    if record.infeasible is not None:
-        return f"; not to be used: {record.infeasible}"
-    if record.state is TrialState.PRUNED:
-        return "; stopped early, surely slower than the best"
-    return ""
+        return f"{record.state}: {record.failure.failure}: {record.failure.message}"
+    return f"not to be used: {record.infeasible}" if record.infeasible is not None else None
 
 
 def _minutes(seconds: float) -> str:

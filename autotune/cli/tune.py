@@ -84,14 +84,15 @@ def _finish(result: StudyResult, folder: Path, tracker: Tracker, screen: Screen)
     from autotune.report import markdown
 
     tuned, summary = folder / "tuned.yaml", folder / "summary.md"
+    view, address = tracker.view(), tracker.address()
     try:
         write_tuned(tuned_from(result), tuned)
-        _write(markdown(result, view=tracker.view()), summary)
+        _write(markdown(result, view=view, address=address), summary)
         tracker.finish(result, (str(tuned), str(summary)))
     except BaseException as error:
         tracker.abort(repr(error), killed=isinstance(error, KeyboardInterrupt))
         raise
-    screen.show(ending(result, tuned=tuned, summary=summary, view=tracker.view()))
+    screen.show(ending(result, tuned=tuned, summary=summary, view=view, address=address))
 
 
 def _write(text: str, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from autotune.report.bottleneck import bottleneck
 from autotune.report.page import markdown
-from autotune.report.summary import PhaseRow, headline, phase_rows
+from autotune.report.phases import PhaseRow, phase_rows, phase_table
+from autotune.report.summary import headline
 
-__all__ = ["PhaseRow", "bottleneck", "headline", "markdown", "phase_rows"]
+__all__ = ["PhaseRow", "bottleneck", "headline", "markdown", "phase_rows", "phase_table"]

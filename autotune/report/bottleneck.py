@@ -28,10 +28,15 @@ def bottleneck(measurement: Measurement) -> str:
         return f"input-bound: {waited}{free}"
     if window.stall_share >= NOT_INPUT_BOUND_BELOW:
         return f"partly input-bound: {waited}{free}"
-    ceiling = measurement.device_ceiling
-    if ceiling is not None and ceiling.value >= DISTURBED_FROM * window.samples_per_s:
+    gain = _gain_if_free(measurement)
+    if gain is not None and gain >= DISTURBED_FROM and _loads_beside_training(measurement):
         return f"slowed by loading, though {waited}{free}"
-    return f"device-bound: {waited}; {_largest_phase(measurement)}{free}"
+    return f"device-bound: {waited}; {_largest_phase(measurement)}"
+
+
+def _loads_beside_training(measurement: Measurement) -> bool:
+    # On a CPU without workers, loading takes turns with training: all that it costs is the wait.
+    return measurement.device.kind != "cpu" or measurement.settings.num_workers > 0
 
 
 def _waiting(measurement: Measurement) -> str:
@@ -45,14 +50,21 @@ def _waiting(measurement: Measurement) -> str:
 
 
 def _if_data_were_free(measurement: Measurement) -> str:
-    ceiling = measurement.device_ceiling
-    if ceiling is None:
+    gain = _gain_if_free(measurement)
+    if gain is None:
         return ""
-    gain = ceiling.value / measurement.window.samples_per_s
-    if gain <= 1:  # the ceiling is an estimate too; a loss "if data were free" would mislead
-        return ""
-    free = Estimate(ceiling.value)
+    free = Estimate(gain * measurement.window.samples_per_s)
     return f"; if data were free: {numbers.rate(free)} ({numbers.ratio(Estimate(gain))})"
+
+
+def _gain_if_free(measurement: Measurement) -> float | None:
+    """Return the device ceiling over the rate; None unless it is higher beyond both's noise."""
+    ceiling, rate = measurement.device_ceiling, measurement.window.throughput
+    if ceiling is None:
+        return None
+    at_least = ceiling.value if ceiling.low is None else ceiling.low
+    at_most = rate.value if rate.high is None else rate.high
+    return ceiling.value / rate.value if at_least > at_most else None
 
 
 def _largest_phase(measurement: Measurement) -> str:

@@ -15,8 +15,8 @@ class StudyCost:
 
     Attributes:
         parts: Name and seconds of each part; None where it cannot be told.
-        outside_s_per_trial: Mean seconds of a trial outside setting up, warming up, measuring and
-            tracing: starting and ending its processes. None without trials.
+        outside_s_per_trial: Mean seconds of a measured trial outside setting up, warming up,
+            measuring and tracing: starting and ending its processes. None without such a trial.
     """
 
     parts: tuple[tuple[str, float | None], ...]
@@ -25,17 +25,21 @@ class StudyCost:
 
 def study_cost(result: StudyResult) -> StudyCost:
     """Return where the time of a study went."""
-    costs = [trial.outcome.costs for trial in result.trials]
+    # What a failed trial did until it was stopped is not known in full.
+    failed = [trial for trial in result.trials if trial.failure is not None]
+    measured = [trial for trial in result.trials if trial.failure is None]
+    costs = [trial.outcome.costs for trial in measured]
     windows = _sum(costs, lambda cost: cost.window_s)
     ceilings = _sum(costs, lambda cost: cost.ceiling_s)
     warmup = _sum(costs, lambda cost: cost.warmup_s)
     setup = _sum(costs, lambda cost: cost.setup_s)
     traces = _sum(costs, lambda cost: cost.profile_s)
-    in_trials = sum(trial.total_s for trial in result.trials)
+    in_measured = sum(trial.total_s for trial in measured)
+    in_failed = sum(trial.total_s for trial in failed)
     inside = sum(part or 0.0 for part in (windows, ceilings, warmup, setup, traces))
-    outside = max(0.0, in_trials - inside)
+    outside = max(0.0, in_measured - inside)
     # A resumed study holds trials of an earlier session, which the elapsed time does not.
-    between = result.elapsed_s - in_trials if result.elapsed_s >= in_trials else None
+    between = result.elapsed_s - in_measured - in_failed
     return StudyCost(
         parts=(
             ("timed windows", windows),
@@ -44,7 +48,8 @@ def study_cost(result: StudyResult) -> StudyCost:
             ("building data, model, optimizer", setup),
             ("traces", traces),
             ("starting and ending processes", outside),
-            ("between trials", between),
+            ("failed trials", in_failed if failed else None),
+            ("between trials", between if between >= 0 else None),
             ("whole study", result.elapsed_s),
         ),
         outside_s_per_trial=outside / len(costs) if costs else None,

@@ -24,6 +24,11 @@ def ratio(times: Estimate | None) -> str:
     return _with_interval(times, " x")
 
 
+def interval(throughput: Estimate | None) -> str:
+    """Return the interval of a throughput alone: `3,350 to 3,455`."""
+    return rate(throughput).partition(" ")[2].strip("()") or MISSING
+
+
 def milliseconds(value_ms: float | None) -> str:
     """Return milliseconds without the unit (it stands in the heading): `31.4`."""
     return _plain(value_ms)

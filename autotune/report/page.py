@@ -8,19 +8,24 @@ from autotune.measurement import StopReason
 from autotune.report import numbers
 from autotune.report.bottleneck import bottleneck
 from autotune.report.cost import study_cost
-from autotune.report.summary import PhaseRow, headline, phase_rows
+from autotune.report.phases import phase_table
+from autotune.report.summary import headline
 from autotune.report.table import table
 from autotune.result import Arm, ArmResult, Role, StudyEnd, StudyResult, TrialRecord, TrialState
-from autotune.settings import KNOBS
+from autotune.settings import KNOBS, yaml_word
 from autotune.statistics import LEVEL, VERDICT_LEVEL, Comparison
 
-_LEGEND = "bs: batch_size, w: num_workers, pin: pin_memory, pf: prefetch_factor."
+_LEGEND = (
+    "bs: batch_size, w: num_workers, pin: pin_memory, pf: prefetch_factor, persistent: "
+    "persistent_workers, fused: fused_optimizer. What is not named is off or torch's default."
+)
 
 _ENDS = {
     StudyEnd.MINUTES: "the time was used up",
     StudyEnd.TRIALS: "the number of trials was reached",
     StudyEnd.EXHAUSTED: "nothing was left to try",
     StudyEnd.INTERRUPTED: "it was interrupted",
+    StudyEnd.FAILURES: "trial after trial failed alike",
 }
 
 
@@ -34,7 +39,7 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
     """
     sections: tuple[tuple[str, Callable[[StudyResult], str]], ...] = (
         ("Settings", _settings),
-        ("A step, before and after", _phases),
+        ("A step, before and after", phase_table),
         ("Bottleneck", _bottlenecks),
         ("Confirmation", _confirmation),
         ("Failed trials", _failures),
@@ -55,14 +60,14 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
 def _settings(result: StudyResult) -> str:
     before, after = result.baseline.settings.as_dict(), result.recommended.as_dict()
     rows = [
-        [knob, _word(before[knob]), _word(after[knob])]
+        [knob, yaml_word(before[knob]), yaml_word(after[knob])]
         for knob in KNOBS
         if before[knob] != after[knob]
     ]
     if not rows:
-        return f"Nothing changes: {result.baseline.settings.describe()}"
+        return f"Nothing changes: {result.baseline.settings.label()}"
     same = ", ".join(
-        f"{knob}={_word(after[knob])}" for knob in KNOBS if before[knob] == after[knob]
+        f"{knob}={yaml_word(after[knob])}" for knob in KNOBS if before[knob] == after[knob]
     )
     unchanged = f"\n\nUnchanged: {same}" if same else ""
     changed = table(["setting", "baseline", "recommended"], rows)
@@ -72,30 +77,6 @@ def _settings(result: StudyResult) -> str:
             "new one (for SGD, in proportion to the batch, with a warm-up: Goyal et al. 2017)."
         )
     return changed + unchanged
-
-
-def _phases(result: StudyResult) -> str:
-    rows = phase_rows(result)
-    # On a CPU, loading in the training process counts as data too, and is no wait.
-    on_data = "time spent on data" if result.facts.device.kind == "cpu" else "waited for data"
-    lines: list[tuple[str, Callable[[PhaseRow], str]]] = [
-        ("samples/s", lambda row: numbers.rate(row.throughput)),
-        ("batch size", lambda row: numbers.count(row.settings.batch_size)),
-        ("step, ms", lambda row: numbers.milliseconds(row.step_ms)),
-        ("data, ms", lambda row: numbers.milliseconds(row.data_ms)),
-        ("forward, ms", lambda row: numbers.milliseconds(row.forward_ms)),
-        ("backward, ms", lambda row: numbers.milliseconds(row.backward_ms)),
-        ("optimizer, ms", lambda row: numbers.milliseconds(row.optimizer_ms)),
-        (on_data, lambda row: numbers.share(row.stall_share)),
-        ("host wait, ms", lambda row: numbers.milliseconds(row.host_wait_ms)),
-        ("device memory, peak", lambda row: numbers.gibibytes(row.device_memory_bytes)),
-        ("host memory, peak", lambda row: numbers.gibibytes(row.host_memory_bytes)),
-    ]
-    return table(
-        ["", *(row.label for row in rows)],
-        [[name, *(show(row) for row in rows)] for name, show in lines],
-        right=range(1, len(rows) + 1),
-    )
 
 
 def _bottlenecks(result: StudyResult) -> str:
@@ -125,7 +106,8 @@ def _confirmation(result: StudyResult) -> str:
         ],
         right=[1, 3],
     )
-    return f"{gains}\n\nSamples/s of each fresh process:\n\n{_rates(confirmation.arms)}"
+    rates = _rates(confirmation.arms)
+    return f"{gains}\n\nSamples/s of each fresh process, and their geometric mean:\n\n{rates}"
 
 
 def _rates(arms: tuple[ArmResult, ...]) -> str:
@@ -146,12 +128,12 @@ def _rates(arms: tuple[ArmResult, ...]) -> str:
 
 
 def _failures(result: StudyResult) -> str:
-    rows = []
+    lines = []
     for kind, times in result.failures.items():
         first = next(t for t in result.trials if t.failure and t.failure.failure == kind)
         message = first.failure.message if first.failure else numbers.MISSING
-        rows.append([kind, str(times), f"{first.number:03d}", _shorten(message, 160)])
-    return table(["kind", "trials", "first", "its message"], rows, right=[1]) if rows else ""
+        lines.append(f"{kind}: {times}, the first in trial {first.number:03d}: {message}")
+    return _bullets(tuple(lines))
 
 
 def _trials(result: StudyResult) -> str:
@@ -169,7 +151,7 @@ def _trials(result: StudyResult) -> str:
             ]
         )
     found = table(["trial", "role", "differs from the baseline in", "samples/s", "state"], rows)
-    return f"{found}\n\nThe baseline: {baseline.describe()}\n\n{_LEGEND}"
+    return f"{found}\n\nThe baseline: {baseline.label()}. {_LEGEND}"
 
 
 def _state(trial: TrialRecord) -> str:
@@ -189,8 +171,8 @@ def _cost(result: StudyResult) -> str:
     rows = [[name, numbers.duration(seconds)] for name, seconds in cost.parts]
     return (
         f"{table(['part', 'time'], rows, right=[1])}\n\n"
-        f"Trials: {len(result.trials)}; starting and ending a trial's processes took {outside} of "
-        f"each on average. The search ended because {_ENDS[result.ended]}."
+        f"Trials: {len(result.trials)}; starting and ending the processes of a measured trial took "
+        f"{outside} on average. The search ended because {_ENDS[result.ended]}."
     )
 
 
@@ -242,14 +224,3 @@ def _files(result: StudyResult, view: str | None, address: str | None) -> str:
 
 def _bullets(lines: tuple[str, ...]) -> str:
     return "\n".join(f"- {' '.join(line.split())}" for line in lines)
-
-
-def _word(value: object) -> str:
-    if value is None:
-        return numbers.MISSING
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _shorten(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."

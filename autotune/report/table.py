@@ -28,5 +28,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
     return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], rule, *lines[1:]))
 
 
+def shorten(text: str, limit: int) -> str:
+    """Return text as one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: max(0, limit - 3)] + "..."
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")

@@ -27,7 +27,7 @@ class _Suspicion:
 
     settings: Settings
     kind: FailureKind
-    message: str
+    number: int
 
 
 class Exclusions:
@@ -52,9 +52,9 @@ class Exclusions:
             self._too_large.append(settings)
         if failure is not None:
             if failure.failure in _SUSPECTS:
-                self._suspicions.append(_Suspicion(settings, failure.failure, failure.message))
+                self._suspicions.append(_Suspicion(settings, failure.failure, record.number))
         elif record.infeasible is not None and not lacks_memory(record):
-            self._suspicions.append(_Suspicion(settings, FailureKind.NON_FINITE, record.infeasible))
+            self._suspicions.append(_Suspicion(settings, FailureKind.NON_FINITE, record.number))
         else:
             self._worked |= set(settings.as_dict().items())
 
@@ -66,7 +66,7 @@ class Exclusions:
             blamed = self._blamed(suspicion)
             if len(blamed) == 1:
                 kind = suspicion.kind.value.replace("_", " ")
-                found.setdefault(blamed[0], f"{kind}: {suspicion.message}")
+                found.setdefault(blamed[0], f"{kind} in trial {suspicion.number}")
         return found
 
     def reason(self, settings: Settings) -> str | None:

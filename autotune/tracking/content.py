@@ -8,13 +8,18 @@ from dataclasses import asdict, dataclass
 
 from autotune.measurement import Measurement, Phase
 from autotune.result import Arm, Confirmation, StudyResult, TrialRecord
-from autotune.settings import Settings
+from autotune.settings import Settings, yaml_word
 from autotune.statistics import Estimate
 
 PARAM_LIMIT = 250
 TAG_LIMIT = 5000
 """Longest values, in characters: the least that MLflow 1.x and 2.x servers accept (3.17 itself
 takes 6000 and 8000)."""
+
+_DIGITS = 6
+"""Significant digits of a metric: more than any can be trusted to, and few enough to be read."""
+
+_TRACE_HINT = "The artifact trace.json.gz opens in https://ui.perfetto.dev or chrome://tracing."
 
 SCORE = "samples_per_s"
 """The metric that runs are sorted by. A trial that must not win does not have it."""
@@ -64,6 +69,7 @@ def trial_content(trial: TrialRecord) -> Content:
             "device": measured.device.name,
             "notes": "\n".join(measured.notes) or None,
         }
+    tags["mlflow.note.content"] = _description(trial)
     return Content(params=_settings("", trial.settings), metrics=_finite(metrics), tags=_tags(tags))
 
 
@@ -92,7 +98,7 @@ def result_content(result: StudyResult) -> Content:
         "verdict": str(result.verdict),
         "confirmed": "yes" if result.confirmation is not None else "no",
         "ended": str(result.ended),
-        "recommended": result.recommended.describe(),
+        "recommended": result.recommended.label(),
         "best_trial": f"{result.best.number:03d}",
         "notes": "\n".join(result.notes) or None,
     }
@@ -105,6 +111,17 @@ def clean(text: str, limit: int) -> str:
     """Return text that every store takes: valid Unicode, no zero characters, not too long."""
     valid = text.encode("utf-8", "replace").decode().replace("\0", "")
     return valid if len(valid) <= limit else valid[: limit - 3] + "..."
+
+
+def _description(trial: TrialRecord) -> str | None:
+    """Return what the UI shows first on a trial's page."""
+    if trial.failure is not None:
+        failure = trial.failure
+        return f"**{failure.failure}** in {failure.stage}: {failure.message}"
+    if trial.infeasible is not None:
+        return f"Not to be used: {trial.infeasible}"
+    traced = trial.measurement is not None and trial.measurement.trace is not None
+    return _TRACE_HINT if traced else None
 
 
 def _measured(measured: Measurement) -> dict[str, float | None]:
@@ -151,15 +168,15 @@ def _estimate(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 def _settings(prefix: str, settings: Settings) -> dict[str, str]:
     return {
-        f"{prefix}{name}": clean(str(value), PARAM_LIMIT)
+        f"{prefix}{name}": clean(yaml_word(value), PARAM_LIMIT)
         for name, value in settings.as_dict().items()
     }
 
 
 def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Leave out what is missing, and what SQL stores turn into huge or broken numbers."""
+    """Round, and leave out what is missing or what SQL stores turn into huge or broken numbers."""
     return {
-        name: float(value)
+        name: float(f"{value:.{_DIGITS}g}")
         for name, value in metrics.items()
         if value is not None and math.isfinite(value)
     }

@@ -37,6 +37,7 @@ from autotune.tracking.mlflow_store import (
     view_address,
     view_command,
 )
+from autotune.tracking.mlflow_view import STUDY_TAG, VIEW_TAG_PREFIX, study_view
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -95,7 +96,7 @@ class MlflowTracker:
         try:
             experiment = experiment_id(client, self._experiment, self._artifacts)
             resumed = _close_previous(client, Path(folder))
-            tags = {"study": study, "folder": folder} | _origin()
+            tags = {"study": study, "folder": folder, STUDY_TAG: Path(folder).name} | _origin()
             if resumed is not None:
                 tags["resumed"] = resumed
             run = client.create_run(
@@ -105,6 +106,8 @@ class MlflowTracker:
             )
             self._parent = parent = _Parent(client, experiment, run.info.run_id, Path(folder))
             _write_run_id(parent)
+            view_key = f"{VIEW_TAG_PREFIX}{parent.run_id}"
+            client.set_experiment_tag(experiment, view_key, study_view(Path(folder).name))
             client.log_text(parent.run_id, config, "config.yaml")
             client.log_text(parent.run_id, _as_json(environment), "environment.json")
         except Exception as error:  # each kind of store has errors of its own
@@ -112,7 +115,7 @@ class MlflowTracker:
             raise cannot_use(self._uri, error) from error
         port = free_port()
         self._view = view_command(self._uri, port)
-        self._address = view_address(self._uri, port, experiment)
+        self._address = view_address(self._uri, port, experiment, parent.run_id)
 
     def log_trial(self, trial: TrialRecord) -> None:
         """Log a finished trial; see `Tracker.log_trial`."""
@@ -183,7 +186,7 @@ class MlflowTracker:
             run = client.create_run(
                 parent.experiment,
                 start_time=round(1e3 * trial.started_at),
-                tags={_PARENT_TAG: parent.run_id} | _origin(),
+                tags={_PARENT_TAG: parent.run_id, STUDY_TAG: parent.folder.name} | _origin(),
                 run_name=run_name(trial),
             )
             run_id = self._children[trial.number] = run.info.run_id

@@ -135,11 +135,19 @@ def view_command(uri: str, port: int) -> str | None:
     return command if port == MLFLOW_PORT else f"{command} --port {port}"
 
 
-def view_address(uri: str, port: int, experiment: str) -> str:
-    """Return the address of the table of runs, once the server or the command is running."""
+def view_address(uri: str, port: int, experiment: str, view: str) -> str:
+    """Return the address of the table of runs, once the server or the command is running.
+
+    Args:
+        uri: The store's.
+        port: Port of the command, where one is needed.
+        experiment: Id of the experiment.
+        view: Key of the view of the table, kept with the experiment.
+    """
     root = f"http://127.0.0.1:{port}" if is_database(uri) else _hide_password(uri).rstrip("/")
-    # Without it, the UI of MLflow 3 shows its pages for language models, which hold no runs.
-    return f"{root}/#/experiments/{experiment}/runs?workflowType=machine_learning"
+    # Without its type, the UI of MLflow 3 shows its pages for language models, which hold no runs.
+    query = f"workflowType=machine_learning&viewStateShareKey={view}"
+    return f"{root}/#/experiments/{experiment}/runs?{query}"
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ from autotune.config import ConfirmationConfig
 from autotune.measurement import FailureKind
 from autotune.result import Arm, ArmResult, Confirmation, Role, TrialRecord
 from autotune.settings import Settings
-from autotune.statistics import Comparison, Verdict, compare, mean_estimate
+from autotune.statistics import Comparison, Verdict, compare, geometric_mean_estimate
 from autotune.tuner.session import Session
 
 
@@ -190,7 +190,7 @@ class _Contest:
                     arm=arm,
                     settings=settings,
                     rates=tuple(self._rates[arm]),
-                    throughput=mean_estimate(self._rates[arm]),
+                    throughput=geometric_mean_estimate(self._rates[arm]),
                 )
                 for arm, settings in self.settings.items()
             ),

@@ -11,7 +11,7 @@ from autotune.config import Config
 from autotune.errors import OutputError
 from autotune.launch.launcher import Launcher
 from autotune.request import TrialRequest
-from autotune.result import Confirmation, StudyEnd, StudyResult, TrialRecord
+from autotune.result import Confirmation, Role, StudyEnd, StudyResult, TrialRecord
 from autotune.search.lock import StudyLock
 from autotune.search.records import check_unused, load_records
 from autotune.settings import Settings
@@ -192,11 +192,8 @@ class Tuner:
     def _confirm(self, baseline: TrialRecord, ended: StudyEnd) -> _Outcome:
         ledger, note = self._session.ledger, self._session.note
         if not ledger.candidates:
-            if len(ledger.measured) > 1:
-                note("nothing beat your settings: keep them")
-                return _Outcome(baseline, None, Verdict.SAME, baseline.settings, ended)
-            note("no other settings could be measured: keep yours")
-            return _Outcome(baseline, None, Verdict.UNSURE, baseline.settings, ended)
+            verdict = Verdict.SAME if len(ledger.measured) > 1 else Verdict.UNSURE
+            return _Outcome(baseline, None, verdict, baseline.settings, ended)
         confirmed = Confirmer(self._config.confirmation, self._session).confirm()
         if confirmed.confirmation is None:
             if confirmed.interrupted:
@@ -213,7 +210,8 @@ class Tuner:
         )
 
     def _interrupted(self, best: TrialRecord) -> _Outcome:
-        self._session.note("interrupted: the best settings so far are not confirmed")
+        if best.role is not Role.BASELINE:
+            self._session.note("interrupted: the best settings so far are not confirmed")
         return _Outcome(best, None, Verdict.UNSURE, best.settings, StudyEnd.INTERRUPTED)
 
     def _result(self, job: PreparedJob, baseline: TrialRecord, outcome: _Outcome) -> StudyResult:

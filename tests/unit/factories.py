@@ -28,7 +28,7 @@ from autotune.result import (
     TrialRecord,
 )
 from autotune.settings import CompileMode, Precision, Settings
-from autotune.statistics import Comparison, Estimate, Verdict, compare, mean_estimate
+from autotune.statistics import Comparison, Estimate, Verdict, compare, geometric_mean_estimate
 
 GPU = DeviceInfo("cuda", "NVIDIA H200", 150_000_000_000, "9.0", True, True)
 CPU = DeviceInfo("cpu", "Some CPU", None, None, None, True)
@@ -173,7 +173,8 @@ def make_confirmation(
     expert: tuple[float, ...] | None = (2900.0, 2880.0, 2915.0),
 ) -> Confirmation:
     def result(arm: Arm, settings: Settings, rates: tuple[float, ...]) -> ArmResult:
-        return ArmResult(arm=arm, settings=settings, rates=rates, throughput=mean_estimate(rates))
+        throughput = geometric_mean_estimate(rates)
+        return ArmResult(arm=arm, settings=settings, rates=rates, throughput=throughput)
 
     def against(one: tuple[float, ...] | None, other: tuple[float, ...]) -> Comparison | None:
         return None if one is None else compare(one, other)

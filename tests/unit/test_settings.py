@@ -44,7 +44,7 @@ def test_describe_shows_only_what_differs():
     fast = Settings(batch_size=32, num_workers=8, pin_memory=True)
     assert fast.describe(slow) == "num_workers=8 pin_memory=true"
     assert slow.describe(slow) == "(the same settings)"
-    assert "precision=default" in slow.describe()
+    assert "prefetch_factor=null persistent_workers=false precision=default" in slow.describe()
 
 
 def test_label_is_short_and_leaves_out_what_is_off():

@@ -8,6 +8,7 @@ from autotune.statistics import (
     Verdict,
     block_means,
     compare,
+    geometric_mean_estimate,
     mean_estimate,
     rate_estimate,
     ratio_estimate,
@@ -113,3 +114,29 @@ def test_identical_settings_are_rarely_called_different():
 
 def test_estimate_without_value_has_no_relative_width():
     assert Estimate(0.0, -1.0, 1.0).relative_halfwidth is None
+
+
+def test_interval_of_a_geometric_mean_never_reaches_below_zero():
+    rates = [254.2, 163.3, 237.3]
+    estimate = geometric_mean_estimate(rates)
+    assert estimate.value == pytest.approx(math.prod(rates) ** (1 / 3))
+    half = mean_estimate([math.log(rate) for rate in rates]).high - math.log(estimate.value)
+    assert estimate.high == pytest.approx(estimate.value * math.exp(half))
+    assert estimate.low == pytest.approx(estimate.value / math.exp(half))
+    assert mean_estimate([100.0, 6200.0, 3100.0]).low < 0 < geometric_mean_estimate([100, 6200]).low
+
+
+def test_geometric_means_have_the_ratio_of_the_pairs():
+    one, other = [3293.8, 2717.3, 3066.8], [254.2, 163.3, 237.3]
+    ratio = geometric_mean_estimate(one).value / geometric_mean_estimate(other).value
+    assert ratio == pytest.approx(ratio_estimate(one, other).value)
+
+
+def test_a_geometric_mean_of_boundless_noise_has_no_interval():
+    assert geometric_mean_estimate([1.0, 1e60]).high is None
+
+
+@pytest.mark.parametrize("samples", [[], [1.0, 0.0]])
+def test_a_geometric_mean_needs_positive_samples(samples):
+    with pytest.raises(ValueError, match="samples"):
+        geometric_mean_estimate(samples)

@@ -11,7 +11,11 @@ from autotune.statistics import Verdict
 
 def end(result: StudyResult, view: str | None = "mlflow ui --backend-store-uri x") -> Ending:
     return ending(
-        result, tuned=Path("/runs/a/tuned.yaml"), summary=Path("/runs/a/summary.md"), view=view
+        result,
+        tuned=Path("/runs/a/tuned.yaml"),
+        summary=Path("/runs/a/summary.md"),
+        view=view,
+        address="http://127.0.0.1:5000/#/experiments/1",
     )
 
 
@@ -44,12 +48,11 @@ def test_keep_your_settings_changes_nothing() -> None:
     assert not any(sentence.startswith("tuned:") for sentence in found.sentences)
 
 
-def test_bottlenecks_failures_and_notes() -> None:
+def test_bottlenecks_and_failures() -> None:
     sentences = end(make_result()).sentences
     assert any(text.startswith("your settings: input-bound") for text in sentences)
     assert any(text.startswith("tuned:") for text in sentences)
-    assert "failed trials: 1 out_of_memory" in sentences
-    assert "note: bf16 was left out on this device." in sentences
+    assert "failed trials: 1 out_of_memory (why: in the summary)" in sentences
 
 
 def test_files_and_the_command_that_shows_the_runs() -> None:
@@ -57,4 +60,9 @@ def test_files_and_the_command_that_shows_the_runs() -> None:
     assert "/runs/a/tuned.yaml" in files
     assert "/runs/a/summary.md" in files
     assert "mlflow ui --backend-store-uri x" in files
-    assert "runs:" not in end(make_result(), view=None).files
+    assert files.endswith("then: http://127.0.0.1:5000/#/experiments/1")
+
+
+def test_a_server_needs_no_command() -> None:
+    files = end(make_result(), view=None).files
+    assert files.endswith("runs:     http://127.0.0.1:5000/#/experiments/1")

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+import autotune
 from autotune.__main__ import INTERRUPTED, main
 from autotune.cli import run as run_module
 from autotune.cli.choices import find_choices
@@ -41,7 +43,15 @@ def test_help_names_every_choice_and_default(capsys: pytest.CaptureFixture[str])
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("autotune ")
+    assert capsys.readouterr().out == f"autotune {autotune.__version__}\n"
+
+
+def test_version_of_a_checkout_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", not_installed)
+    assert autotune.__version__ == "0+unknown"
 
 
 def test_cfg_prints_yaml_and_writes_nothing(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,7 @@ def watch(console: Console, clock: Clock | None = None) -> None:
             tuned=Path("/runs/a b/tuned.yaml"),
             summary=Path("/runs/a b/summary.md"),
             view="mlflow ui --backend-store-uri 'sqlite:////runs/a b/mlflow.db'",
+            address=None,
         )
         screen.show(end)
 
@@ -100,7 +102,7 @@ def test_a_line_says_why_a_trial_has_no_result() -> None:
     (failed,) = (line for line in lines if line.startswith("3 "))
     assert "pruned: out_of_memory: CUDA out of memory" in failed
     (outraced,) = (line for line in lines if line.startswith("4 "))
-    assert "surely slower than the best" in outraced
+    assert "stopped: surely slower" in outraced
 
 
 def test_confirmation_lines_name_the_contestant() -> None:
@@ -128,12 +130,11 @@ def test_terminal_has_a_live_line_with_trial_budget_stage_and_best() -> None:
         screen.trial_started(1, Role.EXPERT, EXPERT, "expert")
         screen.trial_progress("warm-up")
         clock.now_s = 95.0
-        line = console.render_lines(screen.__rich__())
-        text = "".join(segment.text for segment in line[0])
-    assert "trial 1 expert: warm-up" in text
-    assert "bs=256" in text
-    assert "1:35/8:00" in text
-    assert re.search(r"best 40\d/s 1\.00 x", text)
+        lines = console.render_lines(screen.__rich__())
+        doing, progress = ("".join(segment.text for segment in line) for line in lines)
+    assert doing.startswith("trial 1 expert: warm-up, bs=256 w=15 pin")
+    assert "1:35/8:00" in progress
+    assert re.search(r"best 40\d/s 1\.00 x", progress)
 
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,3 +167,30 @@ def test_long_messages_are_cut_and_put_on_one_line() -> None:
     (line,) = file.getvalue().splitlines()
     assert "first line second x" in line
     assert line.endswith("...")
+
+
+def test_a_long_message_is_cut_to_the_terminal_below_its_trial() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=80, color_system=None, highlight=False)
+    screen = Screen(console)
+    screen.study_started(PLAN)
+    failure = make_failure(replace(BASELINE, batch_size=64), message="no " + "x" * 500)
+    screen.trial_finished(make_trial(7, outcome=failure), None)
+    trial, message = file.getvalue().splitlines()[-2:]
+    assert trial.startswith("7 ")
+    assert message.startswith("    pruned: out_of_memory: no xxx")
+    assert message.endswith("xxx...")
+    assert len(message) == 80
+
+
+def test_a_rate_too_noisy_for_an_interval_says_so() -> None:
+    file = io.StringIO()
+    measured = make_measurement(BASELINE, 400)
+    short = replace(measured.window, steps_per_block=40)
+    trial = make_trial(0, Role.BASELINE, replace(measured, window=short))
+    Screen(Console(file=file, highlight=False)).trial_finished(trial, trial)
+    assert "/s (no interval)" in file.getvalue()
+
+
+def test_first_lines_name_the_baseline_in_short() -> None:
+    assert "baseline: bs=32 w=0 (what is not named is off or default)" in shown()

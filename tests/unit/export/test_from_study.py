@@ -21,8 +21,8 @@ def test_faster_exports_the_best_with_confirmed_figures() -> None:
     assert tuned.settings == BEST
     assert tuned.created == date(2026, 9, 21)
     assert tuned.evidence.confirmed
-    assert tuned.evidence.tuned_samples_per_s.value == 3404.0
-    assert tuned.evidence.baseline_samples_per_s.value == pytest.approx(420.667)
+    assert tuned.evidence.tuned_samples_per_s.value == 3403.98
+    assert tuned.evidence.baseline_samples_per_s.value == pytest.approx(420.659)
     assert tuned.evidence.expert_samples_per_s is not None
     assert tuned.evidence.speedup is not None
     assert tuned.evidence.speedup.low == pytest.approx(7.99212)

@@ -4,6 +4,7 @@ import pytest
 from factories import BASELINE, CPU, EXPERT, make_measurement
 
 from autotune.report import bottleneck
+from autotune.statistics import Estimate
 
 
 def test_input_bound_names_the_wait_and_the_gain() -> None:
@@ -29,6 +30,25 @@ def test_device_bound_names_the_largest_phase() -> None:
 def test_loading_that_slows_the_device_without_a_wait() -> None:
     sentence = bottleneck(make_measurement(ceiling=1500, stall_share=0.02))
     assert sentence.startswith("slowed by loading, though the device waited 2 %")
+    assert "if data were free: 1,500/s (1.5" in sentence
+
+
+@pytest.mark.parametrize("ceiling", [Estimate(500), Estimate(1500, 900, 4000), None])
+def test_a_ceiling_within_noise_or_below_the_rate_promises_nothing(
+    ceiling: Estimate | None,
+) -> None:
+    measured = replace(
+        make_measurement(samples_per_s=1000, stall_share=0.01), device_ceiling=ceiling
+    )
+    sentence = bottleneck(measured)
+    assert sentence.startswith("device-bound: ")
+    assert "if data were free" not in sentence
+
+
+def test_a_cpu_that_takes_turns_is_not_slowed_by_loading() -> None:
+    sentence = bottleneck(make_measurement(device=CPU, ceiling=4000, stall_share=0.01))
+    assert sentence.startswith("device-bound: 1 % of the time went into loading; backward took")
+    assert "if data were free" not in sentence
 
 
 def test_without_a_ceiling_nothing_is_promised() -> None:

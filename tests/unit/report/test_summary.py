@@ -19,8 +19,10 @@ from autotune.statistics import Verdict
 
 def test_faster_gives_both_rates_ratio_and_interval() -> None:
     text = headline(make_result())
-    assert text.startswith("Faster: 3,404 samples/s (3,366 to 3,442) against 420.7 samples/s")
-    assert "8.09 x (7.99 to 8.19)" in text
+    assert text.startswith(
+        "Faster: 8.09 x (7.99 to 8.19) your samples per second: 3,404 samples/s (3,367 to 3,442) "
+        "against 420.7 samples/s (413.1 to 428.3), over 3 interleaved rounds."
+    )
     assert "Against the expert guess: 1.174 x" in text
 
 
@@ -45,7 +47,7 @@ def test_anything_but_faster_says_keep_your_settings(verdict: Verdict, words: st
 def test_nothing_beat_the_baseline() -> None:
     made = make_result()
     text = headline(replace(made, best=made.baseline, confirmation=None, verdict=Verdict.SAME))
-    assert text.startswith("Keep your settings: of 4 others tried, none was faster")
+    assert text.startswith("Keep your settings: no other was faster, of 4 tried. They give 42")
 
 
 def test_interrupted_right_after_the_baseline() -> None:
@@ -92,3 +94,17 @@ def test_a_failed_expert_has_no_figures() -> None:
 def test_a_cpu_has_no_device_memory() -> None:
     trial = make_trial(0, outcome=make_measurement(device=CPU))
     assert phase_rows(make_result(baseline=trial))[0].device_memory_bytes is None
+
+
+def test_others_that_could_not_be_measured() -> None:
+    made = make_result()
+    failed = make_trial(1, outcome=make_failure(EXPERT))
+    text = headline(
+        replace(made, best=made.baseline, confirmation=None, trials=(made.baseline, failed))
+    )
+    assert text.startswith("Keep your settings: no other could be measured, of 1 tried.")
+
+
+def test_a_best_that_failed_in_the_confirmation() -> None:
+    text = headline(make_result(confirmation=None, verdict=Verdict.UNSURE, recommended=BASELINE))
+    assert text.startswith("Keep your settings: the best found could not be measured again.")

@@ -2,6 +2,7 @@ import math
 import re
 from dataclasses import replace
 
+import pytest
 from factories import (
     BASELINE,
     BEST,
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measurement import FailureKind
-from autotune.result import Role
+from autotune.result import Role, TrialRecord
 from autotune.statistics import Verdict
 from autotune.tracking.content import clean, result_content, run_name, trial_content
 
@@ -36,7 +37,7 @@ def test_a_measurement_gives_metrics_with_units() -> None:
     assert metrics["peak_reserved_gib"] == 23
     assert metrics["window_s"] == 4
     assert "profile_s" not in metrics
-    assert content.params["prefetch_factor"] == "None"
+    assert content.params["prefetch_factor"] == "null"
     assert content.tags["state"] == "complete"
 
 
@@ -86,8 +87,10 @@ def test_names_hold_only_what_every_store_takes() -> None:
 
 def test_headline_metrics_come_from_the_confirmation() -> None:
     content = result_content(make_result())
-    assert content.metrics["samples_per_s"] == 3404
-    assert content.metrics["baseline_samples_per_s"] == make_confirmation().arms[0].throughput.value
+    assert content.metrics["samples_per_s"] == 3403.98
+    assert content.metrics["baseline_samples_per_s"] == pytest.approx(
+        make_confirmation().arms[0].throughput.value, rel=1e-5
+    )
     assert 7.9 < content.metrics["speedup_low"] < content.metrics["speedup"] < 8.3
     assert content.metrics["speedup_over_expert"] > 1.1
     assert content.tags["verdict"] == "FASTER"
@@ -105,3 +108,21 @@ def test_without_a_confirmation_there_is_no_speedup() -> None:
     content = result_content(replace(made, best=made.baseline))
     assert "speedup" not in content.metrics
     assert content.tags["confirmed"] == "no"
+
+
+def test_a_trial_describes_itself() -> None:
+    def described(trial: TrialRecord) -> str | None:
+        return trial_content(trial).tags.get("mlflow.note.content")
+
+    assert described(make_trial(0)) is None
+    assert described(make_trial(0, outcome=make_failure())) == (
+        "**out_of_memory** in warm-up: CUDA out of memory. Tried to allocate 20.00 GiB"
+    )
+    assert described(make_trial(0, infeasible="95% reserved")) == "Not to be used: 95% reserved"
+    traced = make_trial(0, outcome=make_measurement(trace="trace.json.gz"))
+    assert "ui.perfetto.dev" in (described(traced) or "")
+
+
+def test_metrics_are_short_enough_to_read() -> None:
+    for value in trial_content(make_trial(0)).metrics.values():
+        assert len(f"{value!r}".lstrip("0.").replace(".", "")) <= 7

@@ -86,7 +86,7 @@ def test_a_whole_study(output: Path, result: StudyResult, capfd: pytest.CaptureF
     (parent,), children = runs_of(output)
     assert parent.info.status == "FINISHED"
     assert parent.info.run_name == "resnet50"
-    assert parent.data.metrics["samples_per_s"] == 3404
+    assert parent.data.metrics["samples_per_s"] == 3403.98
     assert parent.data.tags["verdict"] == "FASTER"
     assert parent.data.tags["mlflow.note.content"].startswith("# Summary")
     client = client_of(output)
@@ -290,12 +290,27 @@ def test_view_is_a_command_for_the_shell(output: Path, result: StudyResult) -> N
         ["sh", "-c", f"printf '%s\\n' {command}"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert words[:4] == ["mlflow", "ui", "--backend-store-uri", f"sqlite:///{output}/mlflow.db"]
-    assert "/runs?workflowType=machine_learning" in (tracker.address() or "")
+
+
+def test_address_opens_the_studys_runs_by_throughput(output: Path, result: StudyResult) -> None:
+    tracker = started(output, result)
+    tracker.log_trial(result.trials[0])
+    (parent,), (child,) = runs_of(output)
+    address = tracker.address() or ""
+    assert f"viewStateShareKey={parent.info.run_id}" in address
+    tags = client_of(output).get_experiment(parent.info.experiment_id).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{parent.info.run_id}"])
+    assert view["orderByKey"] == "metrics.`samples_per_s`"
+    shown = client_of(output).search_runs([parent.info.experiment_id], view["searchFilter"])
+    assert {run.info.run_id for run in shown} == {parent.info.run_id, child.info.run_id}
+    for column in view["selectedColumns"]:
+        kind, _, name = column.partition(".")
+        assert name.strip("`") in getattr(child.data, kind)
 
 
 def test_view_of_a_server_is_its_address() -> None:
     assert mlflow_store.view_command("http://host:5000", 5000) is None
-    address = mlflow_store.view_address("http://me:secret@host:5000/", 5001, "7")
+    address = mlflow_store.view_address("http://me:secret@host:5000/", 5001, "7", "k")
     assert address.startswith("http://me:***@host:5000/#/experiments/7/runs")
 
 
