@@ -44,10 +44,17 @@ def ending(
     """
     return Ending(
         headline=headline(result),
-        tables=f"{phase_table(result)}\n\n{_changes(result)}",
+        tables="\n\n".join(_tables(result)),
         sentences=tuple(_sentences(result)),
         files=_files(tuned, summary, view, address),
     )
+
+
+def _tables(result: StudyResult) -> Iterator[str]:
+    yield phase_table(result)
+    if result.confirmation is not None:
+        yield "samples/s are the confirmation's; all else is of one trial each, from the search"
+    yield _changes(result)
 
 
 def _changes(result: StudyResult) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autotune.tuner import StudyPlan
 
 _HEAD = ("#", "role", "samples/s (95 % interval)", "ratio", "settings that differ")
-_WIDTHS = (3, 8, 25, 7)
+_WIDTHS = (3, 8, 27, 7)
 _ROLES = {Role.CONFIRMATION: "confirm"}
 _STYLES = {TrialState.COMPLETE: "", TrialState.PRUNED: "dim", TrialState.FAILED: "red"}
 _MESSAGE_LENGTH = 120

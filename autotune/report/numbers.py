@@ -67,8 +67,8 @@ def _with_interval(estimate: Estimate | None, unit: str) -> str:
     value, low, high = estimate.value, estimate.low, estimate.high
     if low is None or high is None or not math.isfinite(high - low):
         return _plain(value) + unit
-    place = _place(value, (high - low) / 2)
-    return f"{_round(value, place)}{unit} ({_round(low, place)} to {_round(high, place)})"
+    shown, least, most = (_round(x, _place(x, (high - low) / 2)) for x in (value, low, high))
+    return f"{shown}{unit} ({least} to {most})"
 
 
 def _plain(value: float | None) -> str:
