@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -14,12 +15,18 @@ from autotune.errors import OutputError, StudyError, config_error
 
 _STAMP = r"\d{8}-\d{6}(?:-\d+)?"
 
+_SCAFFOLD = ("study.lock", "facts.json", "mlflow_run_id")
+"""Files that a study begins with; without a trial they are of no use."""
+
+_LOG = "log.txt"
+
 
 @contextmanager
 def study_folder(output: Path, name: str, *, resume: bool, now: datetime) -> Iterator[Path]:
     """Make or find the folder of a study: `<output>/<name>-<YYYYmmdd-HHMMSS>`.
 
-    What is still empty at the end is removed, so that a run that fails early leaves nothing behind.
+    A new folder that holds nothing of use at the end is removed, so that a run that fails early
+    leaves nothing behind.
 
     Args:
         output: Absolute folder of all studies.
@@ -47,9 +54,18 @@ def study_folder(output: Path, name: str, *, resume: bool, now: datetime) -> Ite
     try:
         yield folder
     finally:
-        for path in (folder, output) if is_new_output else (folder,):
-            if path.is_dir() and not os.listdir(path):
-                path.rmdir()
+        if not resume and _holds_nothing(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        if is_new_output and output.is_dir() and not os.listdir(output):
+            output.rmdir()
+
+
+def _holds_nothing(folder: Path) -> bool:
+    """Return whether no trial left anything in a folder, and the job printed nothing."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return all(
+        path.name in _SCAFFOLD or (path.name == _LOG and path.stat().st_size == 0) for path in files
+    )
 
 
 def _newest(output: Path, name: str) -> Path:

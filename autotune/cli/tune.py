@@ -36,8 +36,7 @@ def tune(composed: Composed) -> int:
     with _sigterm_as_interrupt(), folder as path, Screen() as screen:
         _prepare_data(config, screen)
         screen.prepared()
-        tracker, result = _run(composed, output, path, screen)
-        _finish(result, path, tracker, screen)
+        _run(composed, output, path, screen)
     return 0
 
 
@@ -58,24 +57,26 @@ def _prepare_data(config: Config, screen: Screen) -> None:
         check_imagefolder(config.data["root"])
 
 
-def _run(
-    composed: Composed, output: Path, folder: Path, screen: Screen
-) -> tuple[Tracker, StudyResult]:
+def _run(composed: Composed, output: Path, folder: Path, screen: Screen) -> None:
     # Imported now: optuna and mlflow take seconds, which an early refusal need not wait for.
     from autotune.launch.local import LocalLauncher
     from autotune.tracking import make_tracker
     from autotune.tuner import Tuner
 
     tracker = make_tracker(composed.config.tracking, output)
-    tuner = Tuner(
-        composed.config,
-        folder=folder,
-        launcher=LocalLauncher(),
-        tracker=tracker,
-        observer=screen,
-        config_text=composed.yaml_text,
-    )
-    return tracker, tuner.run()
+    try:
+        tuner = Tuner(
+            composed.config,
+            folder=folder,
+            launcher=LocalLauncher(),
+            tracker=tracker,
+            observer=screen,
+            config_text=composed.yaml_text,
+        )
+        _finish(tuner.run(), folder, tracker, screen)
+    except BaseException as error:
+        tracker.abort(repr(error), killed=isinstance(error, KeyboardInterrupt))
+        raise
 
 
 def _finish(result: StudyResult, folder: Path, tracker: Tracker, screen: Screen) -> None:
@@ -85,13 +86,9 @@ def _finish(result: StudyResult, folder: Path, tracker: Tracker, screen: Screen)
 
     tuned, summary = folder / "tuned.yaml", folder / "summary.md"
     view, address = tracker.view(), tracker.address()
-    try:
-        write_tuned(tuned_from(result), tuned)
-        _write(markdown(result, view=view, address=address), summary)
-        tracker.finish(result, (str(tuned), str(summary)))
-    except BaseException as error:
-        tracker.abort(repr(error), killed=isinstance(error, KeyboardInterrupt))
-        raise
+    write_tuned(tuned_from(result), tuned)
+    _write(markdown(result, view=view, address=address), summary)
+    tracker.finish(result, (str(tuned), str(summary)))
     screen.show(ending(result, tuned=tuned, summary=summary, view=view, address=address))
 
 

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 import psutil
 
+from autotune.interrupts import held_interrupts
 from autotune.launch.launcher import Progress
 from autotune.measurement import (
     FailureKind,
@@ -24,7 +26,7 @@ from autotune.measurement import (
     from_json,
 )
 from autotune.request import TrialRequest
-from autotune.trial.child import RECORD, STAGE, run_inspection, run_trial
+from autotune.trial.child import LOG_FILE, RECORD, STAGE, run_inspection, run_trial
 
 PRELOAD = (
     "torch",
@@ -41,6 +43,9 @@ device or threads that a fork would break."""
 
 END_S = 10.0
 """Seconds at most that killed processes are waited for."""
+
+LOG_BYTES = 1_000_000
+"""A longer log of a trial loses its middle: it is kept, and stored with the run, for each trial."""
 
 _Target = Callable[[Connection, TrialRequest, float, str], None]
 
@@ -82,13 +87,15 @@ class LocalLauncher:
             args=(sender, request, time.monotonic(), multiprocessing.get_start_method()),
             name="autotune-trial",
         )
-        process.start()
-        sender.close()
         try:
+            process.start()
+            sender.close()
             return _listen(process, receiver, request, progress)
         finally:
-            _end(process)
-            receiver.close()
+            with held_interrupts():
+                _end(process)
+                receiver.close()
+                _shorten(Path(request.folder) / LOG_FILE)
 
 
 def _listen(
@@ -166,6 +173,20 @@ def _is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def _shorten(log: Path) -> None:
+    """Keep the beginning and the end of a log that has become too long to store for each trial."""
+    with contextlib.suppress(OSError):
+        if (size := log.stat().st_size) <= LOG_BYTES:
+            return
+        half = LOG_BYTES // 2
+        with log.open("r+b") as file:
+            file.seek(size - half)
+            end = file.read()
+            file.seek(half)
+            file.write(b"\n\n[... %d bytes left out ...]\n\n" % (size - LOG_BYTES) + end)
+            file.truncate()
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from autotune.config import AUTO, BaselineConfig
+from autotune.errors import config_error
 from autotune.measurement import JobFacts, Measurement
 from autotune.search.space import SearchSpace
 from autotune.settings import KNOBS, CompileMode, Precision, Settings
@@ -32,11 +33,20 @@ def baseline_settings(config: BaselineConfig, facts: JobFacts, step_cap_s: float
 
     An automatic batch is `USUAL_BATCH`, halved until the dataset holds one and a plain step takes
     at most `step_cap_s` seconds. A number is obeyed.
+
+    Raises:
+        ConfigError: The number is above that of the samples.
     """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
+    largest = math.inf if facts.dataset_size is None else facts.dataset_size
+    if isinstance(config.batch_size, int) and config.batch_size > largest:
+        raise config_error(
+            "baseline.batch_size",
+            config.batch_size,
+            f"at most {largest}, the number of samples in the dataset, or {AUTO}",
+        )
     if config.batch_size == AUTO:
         batch = USUAL_BATCH
-        largest = math.inf if facts.dataset_size is None else facts.dataset_size
         while batch > 1 and (batch > largest or batch * facts.seconds_per_sample > step_cap_s):
             batch //= 2
         values["batch_size"] = batch

@@ -45,7 +45,12 @@ class SearchSpace:
     @property
     def knobs(self) -> tuple[str, ...]:
         """Names of the settings with a choice to make."""
-        return tuple(knob for knob, values in self.values.items() if len(values) > 1)
+        workers = max(self.values.get("num_workers", (self.fixed.num_workers,)))
+        return tuple(
+            knob
+            for knob, values in self.values.items()
+            if len(values) > 1 and (workers > 0 or knob not in WORKER_KNOBS)
+        )
 
     @property
     def size(self) -> int:

@@ -61,10 +61,20 @@ class SearchStudy:
         trial.set_constraint(MEMORY_CONSTRAINT, 1.0 if lacks_memory else -1.0)
         self._study.tell(trial, state=TrialState.PRUNED)
 
-    def interrupt(self, trial: optuna.Trial) -> None:
-        """End a trial that was stopped from outside and says nothing about its settings."""
-        trial.set_user_attr("interrupted", True)
-        self._study.tell(trial, state=TrialState.FAIL)
+    def end_running(self) -> list[Settings]:
+        """End as failed what still runs: cut off from outside, it says nothing of its settings.
+
+        Returns:
+            The settings of those trials.
+        """
+        cut_off: list[Settings] = []
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._study.tell(trial.number, state=TrialState.FAIL)
+            settings = self._space.complete(trial.params)
+            # Cut off while the sampler chose, it has only some of the parameters.
+            if set(trial.params) == set(self._space.params(settings)):
+                cut_off.append(settings)
+        return cut_off
 
     def add(self, record: TrialRecord) -> None:
         """Add a trial that was not asked for, if its settings are in the space."""
@@ -92,8 +102,7 @@ class SearchStudy:
     def reconcile(self, records: Iterable[TrialRecord]) -> list[Settings]:
         """Bring the study in line with the records after a tuner was killed.
 
-        Trials that were left running are ended as failed; a record that the study does not know
-        is added.
+        A record that the study does not know is added; what was left running is ended.
 
         Returns:
             Settings of the trials that were in flight and have no record.
@@ -104,17 +113,8 @@ class SearchStudy:
         for record in records:
             if record.number not in told:
                 self.add(record)
-        in_flight: list[Settings] = []
-        for trial in trials:
-            if trial.state is not TrialState.RUNNING:
-                continue
-            self._study.tell(trial.number, state=TrialState.FAIL)
-            settings = self._space.complete(trial.params)
-            # Killed while the sampler chose, it has only some of the parameters.
-            if set(trial.params) == set(self._space.params(settings)):
-                in_flight.append(settings)
         finished = {record.settings for record in records}
-        return [settings for settings in in_flight if settings not in finished]
+        return [settings for settings in self.end_running() if settings not in finished]
 
 
 @dataclass(frozen=True)

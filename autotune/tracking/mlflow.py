@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from autotune.config import TrackingConfig
 from autotune.environment import Environment
+from autotune.interrupts import held_interrupts
 from autotune.result import StudyResult, TrialRecord, TrialState
 from autotune.tracking.content import (
     SCORE,
@@ -99,12 +100,13 @@ class MlflowTracker:
             tags = {"study": study, "folder": folder, STUDY_TAG: Path(folder).name} | _origin()
             if resumed is not None:
                 tags["resumed"] = resumed
-            run = client.create_run(
-                experiment,
-                tags={name: clean(value, TAG_LIMIT) for name, value in tags.items()},
-                run_name=clean(study, 250),
-            )
-            self._parent = parent = _Parent(client, experiment, run.info.run_id, Path(folder))
+            with held_interrupts():  # a run that nobody knows would stay open
+                run = client.create_run(
+                    experiment,
+                    tags={name: clean(value, TAG_LIMIT) for name, value in tags.items()},
+                    run_name=clean(study, 250),
+                )
+                self._parent = parent = _Parent(client, experiment, run.info.run_id, Path(folder))
             _write_run_id(parent)
             view_key = f"{VIEW_TAG_PREFIX}{parent.run_id}"
             client.set_experiment_tag(experiment, view_key, study_view(Path(folder).name))
@@ -127,7 +129,7 @@ class MlflowTracker:
 
     def finish(self, result: StudyResult, artifacts: tuple[str, ...]) -> None:
         """Log the outcome and close the parent run; see `Tracker.finish`."""
-        parent, self._parent = self._parent, None
+        parent = self._parent
         if parent is None:
             return
         self._send_pending(parent)
@@ -147,6 +149,7 @@ class MlflowTracker:
                 len(self._pending),
                 parent.folder,
             )
+        self._parent = None  # not before: interrupted half-way, it is for `abort` to close
 
     def abort(self, reason: str, *, killed: bool) -> None:
         """Close every open run as failed or killed; see `Tracker.abort`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import traceback
+from pathlib import Path
 
 import torch
 
@@ -24,6 +26,8 @@ _OUT_OF_MEMORY_WORDS = (
 (accelerate issue 3803). The texts come from our own process's exception, never from a log."""
 
 _LIBRARY_WORDS = ("CUDNN_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS", "CUDNN_STATUS")
+
+_PACKAGE = Path(__file__).parents[1]
 
 
 def classify(error: BaseException, device: torch.device | None) -> FailureKind:
@@ -74,12 +78,24 @@ def explain(error: BaseException) -> str:
 
 
 def evidence(error: BaseException) -> str | None:
-    """Return the traceback of what the user's code raised, or None where only we did.
+    """Return the traceback of what the user's code raised, from its first line outside ours.
 
-    Our own messages say what to do; a traceback through our code would bury them.
+    None for what only we refused: our messages say what to do; a traceback would bury them.
     """
-    shown = error.__cause__ if isinstance(error, AutotuneError) else error
-    return None if shown is None else "".join(traceback.format_exception(shown)).strip()
+    raised: BaseException | None = error
+    while raised is not None and type(raised).__module__.startswith("autotune."):
+        raised = raised.__cause__
+    if raised is None:
+        return None
+    told = traceback.TracebackException.from_exception(raised)
+    theirs = list(itertools.dropwhile(_is_ours, told.stack))
+    if theirs:  # without any, it is a fault of ours, and our lines are what is wanted
+        told.stack = traceback.StackSummary.from_list(theirs)
+    return None.join(told.format()).strip()
+
+
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return Path(frame.filename).is_relative_to(_PACKAGE)
 
 
 def _worker_died(error: BaseException, files: list[str]) -> bool:

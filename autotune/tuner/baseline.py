@@ -19,16 +19,20 @@ INSPECTION_BATCH = 2
 """Batch of the first look: small, yet one that normalisation layers can train on."""
 
 
-def inspect_job(launcher: Launcher, template: TrialRequest, folder: Path) -> JobFacts:
+def inspect_job(
+    launcher: Launcher, template: TrialRequest, folder: Path, plan: TimePlan
+) -> JobFacts:
     """Look at the job once.
 
     Args:
         launcher: Runs the look.
         template: Request with what all trials share; its limit is that of the look.
         folder: Folder of the study.
+        plan: How the budget is shared out.
 
     Raises:
         WorkloadError: The job cannot be built or cannot train a plain step.
+        BudgetError: The budget ended first.
         OutputError: The folder cannot be made.
     """
     place = folder / "inspection"
@@ -44,17 +48,22 @@ def inspect_job(launcher: Launcher, template: TrialRequest, folder: Path) -> Job
         return found
     if found.failure is FailureKind.INTERRUPTED:
         raise KeyboardInterrupt
+    if found.failure is FailureKind.TIME_LIMIT:
+        raise _out_of_time(
+            "one plain step of the job was not trained", found, template.limit_s, plan
+        )
     raise _workload_error("the job cannot train one plain step", found)
 
 
 def measure_baseline(
-    settings: Settings, session: Session, *, profile_above: float | None
+    settings: Settings, session: Session, *, spent_s: float, profile_above: float | None
 ) -> TrialRecord:
     """Measure the user's own settings; where they lack memory, with the batch halved.
 
     Args:
         settings: The user's own settings.
         session: The run of the study; what an earlier run found out about memory counts.
+        spent_s: Seconds of the budget that are gone already.
         profile_above: As in `TrialRequest`.
 
     Returns:
@@ -68,6 +77,11 @@ def measure_baseline(
         record = session.ledger.known(settings)
         if record is None or not lacks_memory(record):
             limit_s = session.plan.hard_limit_s(session.clock())
+            if limit_s <= 0:
+                raise BudgetError(
+                    "budget.minutes is too small: it was used up before the baseline could be "
+                    f"measured. {_enough(session.plan, spent_s, spent_s)}"
+                )
             record = session.runner.run(
                 Role.BASELINE,
                 settings,
@@ -98,28 +112,36 @@ def too_small(baseline: TrialRecord, plan: TimePlan, spent_s: float) -> BudgetEr
         plan: How the budget is shared out.
         spent_s: Seconds spent before the first trial.
     """
-    need_s = spent_s + plan.least_s(plan.cost_s(baseline))
     return BudgetError(
         f"budget.minutes is too small: the baseline took {baseline.total_s:.0f} s, and no time is "
         "left to measure another setting and to confirm it. "
-        f"Use budget.minutes={as_minutes(need_s):g} or more."
+        f"{_enough(plan, spent_s, plan.cost_s(baseline))}"
     )
+
+
+def _enough(plan: TimePlan, spent_s: float, trial_s: float) -> str:
+    """Return what budget would do, given the seconds before the first trial and of a trial."""
+    return f"Use budget.minutes={as_minutes(spent_s + plan.least_s(trial_s)):g} or more."
 
 
 def _baseline_error(record: TrialRecord, limit_s: float, plan: TimePlan) -> AutotuneError:
     failure = record.failure
     if failure is None:
         return WorkloadError(f"the baseline cannot be used: {record.infeasible}")
-    if failure.failure is not FailureKind.TIME_LIMIT:
-        return _workload_error(f"the baseline failed ({record.settings.describe()})", failure)
+    if failure.failure is FailureKind.TIME_LIMIT:
+        return _out_of_time("the baseline was not measured", failure, limit_s, plan)
+    return _workload_error(f"the baseline failed ({record.settings.describe()})", failure)
+
+
+def _out_of_time(what: str, failure: TrialFailure, limit_s: float, plan: TimePlan) -> AutotuneError:
     if limit_s < plan.limit_s:
         return BudgetError(
-            f"budget.minutes is too small: the baseline was not measured after {limit_s:.0f} s. "
-            f"A study needs budget.minutes={as_minutes(plan.least_s(limit_s)):g} or more here."
+            f"budget.minutes is too small: {what} after {limit_s:.3g} s. "
+            f"{_enough(plan, 0.0, limit_s)}"
         )
     return WorkloadError(
-        f"the baseline was not measured within probe.limit_s={limit_s:g} seconds (it had reached "
-        f"{failure.stage}). Raise probe.limit_s and budget.minutes, or make the job smaller."
+        f"{what} within probe.limit_s={limit_s:g} seconds (it had reached {failure.stage}). "
+        "Raise probe.limit_s and budget.minutes, or make the job smaller."
     )
 
 

@@ -22,6 +22,7 @@ from autotune.settings import Settings
 from autotune.tuner.baseline import inspect_job
 from autotune.tuner.search import Search, SearchRules
 from autotune.tuner.session import Session
+from autotune.tuner.timeplan import TimePlan
 
 _COMPARABLE = ("torch", "torchvision", "autotune")
 """Packages whose version decides what a trial measures."""
@@ -61,16 +62,17 @@ class OpenSearch:
     in_flight: tuple[Settings, ...]
 
 
-def facts_of(launcher: Launcher, template: TrialRequest, folder: Path) -> JobFacts:
+def facts_of(launcher: Launcher, template: TrialRequest, folder: Path, plan: TimePlan) -> JobFacts:
     """Look at the job, and keep what a resumed study must start from as well.
 
     Raises:
         WorkloadError: The job cannot be built or cannot train a plain step.
+        BudgetError: The budget ended first.
         StudyError: The facts of an earlier run cannot be read.
         OutputError: A file cannot be written.
     """
     stored = load_facts(folder)
-    facts = inspect_job(launcher, template, folder)
+    facts = inspect_job(launcher, template, folder, plan)
     if stored is None:
         write_facts(folder, facts)
         return facts

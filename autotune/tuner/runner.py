@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune import objective
 from autotune.errors import OutputError
+from autotune.interrupts import held_interrupts
 from autotune.launch.launcher import Launcher
 from autotune.measurement import FailureKind, Measurement, Outcome, TrialFailure
 from autotune.request import TrialRequest
@@ -101,10 +102,11 @@ class TrialRunner:
         if isinstance(outcome, TrialFailure) and outcome.failure is FailureKind.INTERRUPTED:
             raise KeyboardInterrupt
         record = _record(number, role, outcome, started_at, total_s)
-        write_record(self._folder, record)
-        self._ledger.add(record)
-        if tell is not None:
-            tell(record)
+        with held_interrupts():
+            write_record(self._folder, record)
+            self._ledger.add(record)
+            if tell is not None:
+                tell(record)
         self._tracker.log_trial(record)
         self._observer.trial_finished(record, self._ledger.best)
         return record

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autotune.interrupts import held_interrupts
 from autotune.measurement import FailureKind
 from autotune.result import Role, StudyEnd, TrialRecord
 from autotune.search.guess import steps_from
@@ -111,6 +112,14 @@ class Search:
         Raises:
             KeyboardInterrupt: The user pressed Ctrl-C. The trial in flight is told as failed.
         """
+        try:
+            return self._run_all(expert, in_flight)
+        except KeyboardInterrupt:
+            with held_interrupts():
+                self._study.end_running()
+            raise
+
+    def _run_all(self, expert: Settings | None, in_flight: Sequence[Settings]) -> StudyEnd:
         firsts = [] if expert is None else [(Role.EXPERT, expert)]
         firsts += [(Role.SEARCH, settings) for settings in in_flight]
         queue = iter(firsts)
@@ -186,21 +195,16 @@ class Search:
         best = self._ledger.best
         best_score = best.score if best is not None else None
         expert = role is Role.EXPERT
-        try:
-            record = self._session.runner.run(
-                role,
-                settings,
-                label="expert guess" if expert else "search",
-                limit_s=limit_s,
-                # The expert guess is a yardstick: it is measured to the end.
-                race_against=best_score if self._rules.racing and not expert else None,
-                profile_above=self._rules.profile_above(None if expert else best_score),
-                tell=self._study.add if trial is None else self._teller(trial),
-            )
-        except KeyboardInterrupt:
-            if trial is not None and self._ledger.known(settings) is None:
-                self._study.interrupt(trial)
-            raise
+        record = self._session.runner.run(
+            role,
+            settings,
+            label="expert guess" if expert else "search",
+            limit_s=limit_s,
+            # The expert guess is a yardstick: it is measured to the end.
+            race_against=best_score if self._rules.racing and not expert else None,
+            profile_above=self._rules.profile_above(None if expert else best_score),
+            tell=self._study.add if trial is None else self._teller(trial),
+        )
         if not expert:
             self._recent.append(record)
 

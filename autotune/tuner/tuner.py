@@ -146,7 +146,10 @@ class Tuner:
         before_s = self._session.clock() - self._start_s
         if baseline is None or opened is None:
             baseline = measure_baseline(
-                job.baseline, self._session, profile_above=self._rules.profile_above(None)
+                job.baseline,
+                self._session,
+                spent_s=before_s,
+                profile_above=self._rules.profile_above(None),
             )
             if baseline.settings != job.baseline:
                 job = around(job, baseline.settings, self._config)
@@ -167,7 +170,7 @@ class Tuner:
             ledger.replay(load_records(self._folder), limit_s=self._config.probe.limit_s)
         else:
             check_unused(self._folder)
-        facts = facts_of(self._launcher, self._template, self._folder)
+        facts = facts_of(self._launcher, self._template, self._folder, self._session.plan)
         measured = ledger.baseline
         return prepare_job(self._config, facts, measured.settings if measured else None)
 

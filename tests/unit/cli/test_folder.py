@@ -35,6 +35,23 @@ def test_early_failure_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_with_nothing_but_scaffold_goes_and_one_with_the_jobs_words_stays(
+    tmp_path: Path,
+) -> None:
+    with study_folder(tmp_path, "a", resume=False, now=NOW) as folder:
+        (folder / "study.lock").touch()
+        (folder / "facts.json").write_text("{}")
+        (folder / "inspection").mkdir()
+        (folder / "inspection" / "log.txt").touch()
+    assert not folder.exists()
+    with study_folder(tmp_path, "a", resume=False, now=NOW) as folder:
+        (folder / "log.txt").write_text("Fatal Python error: Segmentation fault")
+    assert folder.exists()
+    with study_folder(tmp_path, "a", resume=True, now=NOW) as again:
+        (again / "log.txt").unlink()
+    assert folder.exists(), "only what this run has made is its to remove"
+
+
 def test_output_folder_that_was_there_stays(tmp_path: Path) -> None:
     with study_folder(tmp_path, "a", resume=False, now=NOW):
         pass

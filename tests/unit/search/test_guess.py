@@ -8,6 +8,7 @@ import pytest
 from factories import make_measurement
 
 from autotune.config import BaselineConfig
+from autotune.errors import ConfigError
 from autotune.measurement import JobFacts, Measurement
 from autotune.search.guess import baseline_settings, expert_settings, steps_from
 from autotune.search.space import SearchSpace
@@ -47,6 +48,13 @@ def test_a_number_is_obeyed_and_so_is_the_rest(make_facts: Make) -> None:
     config = BaselineConfig(batch_size=512, num_workers=3, pin_memory=True)
     settings = baseline_settings(config, make_facts(seconds_per_sample=9.0), 2.0)
     assert settings == Settings(batch_size=512, num_workers=3, pin_memory=True)
+
+
+def test_a_batch_above_the_dataset_is_refused(make_facts: Make) -> None:
+    with pytest.raises(ConfigError, match=r"baseline\.batch_size: got 8; allowed: at most 7"):
+        baseline_settings(BaselineConfig(batch_size=8), make_facts(dataset_size=7), 2.0)
+    stream = make_facts(dataset_size=None)
+    assert baseline_settings(BaselineConfig(batch_size=8), stream, 2.0).batch_size == 8
 
 
 def test_an_expert_on_a_gpu(make_facts: Make) -> None:

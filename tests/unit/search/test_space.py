@@ -106,3 +106,12 @@ def test_fingerprint_tells_spaces_apart() -> None:
 def test_the_batch_of_the_baseline_does_not_change_a_space_that_searches_it() -> None:
     moved = SearchSpace(SPACE.values, Settings(batch_size=16, pin_memory=True))
     assert moved.fingerprint() == SPACE.fingerprint()
+
+
+def test_without_workers_their_settings_are_no_choice() -> None:
+    values = {"num_workers": (0,), "prefetch_factor": (2, 4)}
+    assert SearchSpace(values, Settings(batch_size=8)).knobs == ()
+    some = {"num_workers": (0, 1), "prefetch_factor": (2, 4)}
+    assert SearchSpace(some, Settings(batch_size=8)).knobs == ("num_workers", "prefetch_factor")
+    fixed = Settings(batch_size=8, num_workers=2, prefetch_factor=2)
+    assert SearchSpace({"prefetch_factor": (2, 4)}, fixed).knobs == ("prefetch_factor",)

@@ -383,6 +383,21 @@ def test_a_budget_that_ends_within_the_baseline_says_what_it_takes(tmp_path: Pat
         bench.run()
 
 
+def test_a_budget_used_up_before_the_baseline_says_what_it_takes(tmp_path: Path) -> None:
+    bench = Bench(make_config(budget=BudgetConfig(minutes=0.05)), tmp_path)
+    with pytest.raises(BudgetError, match=r"used up before.*budget\.minutes=1 or more"):
+        bench.run()
+    assert bench.launcher.requests == []
+
+
+def test_a_budget_that_ends_within_the_first_look_says_what_it_takes(tmp_path: Path) -> None:
+    slow = FakeLauncher(facts=failed(Settings(batch_size=2), FailureKind.TIME_LIMIT))
+    with pytest.raises(BudgetError, match=r"not trained after 30 s.*budget\.minutes=4\.5"):
+        Bench(make_config(budget=BudgetConfig(minutes=0.5)), tmp_path, slow).run()
+    with pytest.raises(WorkloadError, match=r"within probe\.limit_s=180 seconds"):
+        Bench(make_config(), tmp_path / "enough", slow).run()
+
+
 def test_a_baseline_over_the_limit_of_a_trial_names_that_limit(tmp_path: Path) -> None:
     launcher = FakeLauncher(cost_s=lambda settings: 200.0)
     with pytest.raises(WorkloadError, match=r"probe\.limit_s=180 seconds"):
@@ -515,7 +530,6 @@ def test_ctrl_c_in_the_search_returns_the_best_so_far(tmp_path: Path) -> None:
     assert len(launcher.requests) == 5
     last = bench.study().trials[-1]
     assert last.state is optuna.trial.TrialState.FAIL
-    assert last.user_attrs == {"interrupted": True}
     assert bench.logbook.aborted == []
     assert launcher.closed == 1
 

@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM held back for the moment in which something must not be left half-done."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def held_interrupts() -> Iterator[None]:
+    """Let an interrupt that comes within the block take effect at its end.
+
+    For blocks that take moments. Python runs signal handlers in the main thread only; in any other
+    there is nothing to hold back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[signal.Signals] = []
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append(signal.Signals(number))
+
+    before = {number: signal.signal(number, hold) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for first in held[:1]:
+            signal.raise_signal(first)
