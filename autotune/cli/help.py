@@ -34,7 +34,7 @@ _GROUPS = {
 
 _KEYS: tuple[tuple[str, type, str, str], ...] = (
     ("budget", BudgetConfig, "minutes", "wall-clock minutes for everything"),
-    ("budget", BudgetConfig, "trials", "trials at most; null: as many as fit"),
+    ("budget", BudgetConfig, "trials", "trials of the search at most; null: as many as fit"),
     ("search", SearchConfig, "sampler", "tpe, gp, random, grid, brute_force"),
     ("probe", ProbeConfig, "window_s", "seconds at most that a trial is timed"),
     ("probe", ProbeConfig, "profile", "traces of which trials: best, all, none"),
@@ -83,8 +83,9 @@ Options:
 Results go to {output}/NAME-DATE-TIME/ below the folder you start in:
   tuned.yaml    the settings, for autotune.load_tuned("tuned.yaml")
   summary.md    the whole story, with every trial
-and to MLflow; the command that shows it is printed at the end. Ctrl-C once ends the
-search and keeps the best so far; twice stops at once.
+and to MLflow; the command and the address that show it are printed at the end. Ctrl-C
+once ends the search and keeps the best so far; twice stops at once. On the screen bs is
+batch_size, w num_workers, pin pin_memory, pf prefetch_factor.
 
 Exit codes: 0 done, whatever the verdict; 1 the job, the machine or the budget did not
 allow it; 2 a setting or word is wrong; 130 interrupted with nothing to show.
