@@ -91,7 +91,7 @@ def evidence(error: BaseException) -> str | None:
     theirs = list(itertools.dropwhile(_is_ours, told.stack))
     if theirs:  # without any, it is a fault of ours, and our lines are what is wanted
         told.stack = traceback.StackSummary.from_list(theirs)
-    return None.join(told.format()).strip()
+    return "".join(told.format()).strip()
 
 
 def _is_ours(frame: traceback.FrameSummary) -> bool:
