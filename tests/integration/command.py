@@ -27,7 +27,7 @@ QUICK = (
     "probe.warmup_s=0.3",
     "probe.ceiling_s=0.1",
     "confirmation.max_rounds=3",
-    "budget.minutes=1",
+    "budget.minutes=3",
     "baseline.batch_size=8",
     *(f"search_space.{knob}=null" for knob in ("prefetch_factor", "compile", "channels_last")),
 )
@@ -76,11 +76,6 @@ class Command:
                 stderr=err,
                 start_new_session=True,  # a group of its own, as a shell gives it
             )
-
-    @property
-    def out(self) -> str:
-        """What it has written to standard output so far."""
-        return self._files[0].read_text()
 
     def ctrl_c(self) -> None:
         """Interrupt it as a terminal does: the whole foreground group."""

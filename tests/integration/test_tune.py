@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def test_the_folder_holds_what_it_must_and_no_half_written_file(whole: Study) ->
         trace = record.measurement.trace if record.measurement is not None else None
         names = {"record.json", "log.txt"} | ({trace} if trace else set())
         assert {path.name for path in trial.iterdir()} == names
-    assert whole.records[0].settings.describe() in whole.ended.out
+    assert f"baseline: {whole.records[0].settings.label()} " in whole.ended.out
 
 
 def test_the_summary_tells_every_trial(whole: Study) -> None:
@@ -187,7 +188,7 @@ def test_mlflow_holds_a_finished_parent_and_a_flat_child_for_each_trial(whole: S
         assert child.info.status == "FINISHED"
         assert child.data.params["batch_size"] == str(record.settings.batch_size)
         assert child.data.params["num_workers"] == str(record.settings.num_workers)
-        assert child.data.metrics["samples_per_s"] == record.score
+        assert child.data.metrics["samples_per_s"] == pytest.approx(record.score, rel=1e-5)
         assert {"data_ms", "forward_ms", "backward_ms", "optimizer_ms", "stall_ms"} <= set(
             child.data.metrics
         )
@@ -222,13 +223,15 @@ def test_without_a_terminal_the_lines_are_plain(whole: Study, own: Study) -> Non
         assert "Traceback" not in study.ended.out
 
 
-def test_the_last_line_is_the_command_that_shows_the_runs(whole: Study) -> None:
-    *_, settings, summary, runs = whole.ended.out.splitlines()
-    assert str(whole.folder / "tuned.yaml") in settings
-    assert str(whole.folder / "summary.md") in summary
+def test_the_last_lines_say_where_everything_is(whole: Study) -> None:
+    *_, settings, code, summary, runs, address = whole.ended.out.splitlines()
+    assert settings == f"settings: {whole.folder / 'tuned.yaml'}"
+    assert code.strip() == "in your code: autotune.load_tuned('tuned.yaml')"
+    assert summary == f"summary:  {whole.folder / 'summary.md'}"
     command = shlex.split(runs.removeprefix("runs:"))
-    assert command[:3] == ["mlflow", "ui", "--backend-store-uri"]
-    assert command[3] == f"sqlite:///{whole.place / 'autotune_runs' / 'mlflow.db'}"
+    store_uri = f"sqlite:///{whole.place / 'autotune_runs' / 'mlflow.db'}"
+    assert command[:4] == ["mlflow", "ui", "--backend-store-uri", store_uri]
+    assert re.search(r"then: http://127\.0\.0\.1:\d+/#/experiments/1/runs\?", address)
 
 
 def test_a_users_own_job_goes_through_its_own_functions(own: Study) -> None:
@@ -280,7 +283,7 @@ def in_flight(place: Path, name: str) -> int | None:
 
 def start(place: Path, name: str, *more: str, until: int) -> Command:
     """Start a study of slow trials and return once it is at a trial."""
-    slow = ("probe.window_s=2", "probe.rel_halfwidth=0.0001", "probe.profile=none")
+    slow = ("probe.window_s=1", "probe.rel_halfwidth=0.0001", "probe.profile=none")
     space = ("search_space.batch_size=[8,16]", "search_space.num_workers=[0,1]")
     command = Command(words(name, *TINY, *slow, *space, "budget.trials=3", *more), place)
     wait_until(lambda: in_flight(place, name) == until, f"trial {until} runs")
@@ -289,30 +292,30 @@ def start(place: Path, name: str, *more: str, until: int) -> Command:
 
 def test_a_killed_study_goes_on_where_it_was(place: Path) -> None:
     name, sampler_only = "killed", ("search.guided_trials=0", "search.expert_guess=false")
-    command = start(place, name, *sampler_only, until=2)
+    command = start(place, name, *sampler_only, until=1)
     command.send(signal.SIGKILL)
     assert command.end().code == -signal.SIGKILL
     folder = folder_of(place, name)
     assert not (folder / "tuned.yaml").exists()
-    before = {path: path.read_bytes() for path in folder.glob("trials/*/record.json")}
-    assert len(before) == 2
+    record = folder / "trials" / "0000" / "record.json"
+    before = record.read_bytes()
     (cut_off,) = [t for t in optuna_trials(folder, name) if not t.state.is_finished()]
 
     space = ("search_space.batch_size=[8,16]", "search_space.num_workers=[0,1]")
     resumed = run(
-        *words(name, *TINY, *space, *sampler_only, "budget.trials=2", "study.resume=true"),
+        *words(name, *TINY, *space, *sampler_only, "budget.trials=1", "study.resume=true"),
         folder=place,
     )
     study = Study(place, name, resumed)
     assert (resumed.code, resumed.err) == (0, "")
-    assert "2 trials are finished already" in resumed.out
-    assert {path: path.read_bytes() for path in before} == before
-    again = study.records[2].settings
+    assert "the study is continued: 1 trials are finished already" in resumed.out
+    assert record.read_bytes() == before
+    again = study.records[1].settings
     assert (again.batch_size, again.num_workers) == (
         cut_off.params["batch_size"],
         cut_off.params["num_workers"],
     )
-    assert load_tuned(folder / "tuned.yaml").evidence.search_trials == 3
+    assert load_tuned(folder / "tuned.yaml").evidence.search_trials == 2
     assert [parent.info.status for parent in study.parents()] == ["KILLED", "FINISHED"]
     assert nothing_is_running(study)
 
@@ -324,7 +327,7 @@ def test_one_interrupt_keeps_the_best_so_far(place: Path, how: str) -> None:
     command.ctrl_c() if how == "ctrl-c" else command.send(signal.SIGTERM)
     study = Study(place, name, command.end())
     assert (study.ended.code, study.ended.err) == (0, "")
-    assert "interrupted: the best settings so far are not confirmed" in study.ended.out
+    assert "no other was tried before the study was interrupted" in study.ended.out
     tuned = load_tuned(study.folder / "tuned.yaml")
     assert tuned.evidence.confirmed is False
     assert tuned.settings == study.records[0].settings
@@ -347,10 +350,10 @@ def test_an_interrupt_before_the_baseline_is_measured_leaves_nothing(place: Path
 def test_a_second_interrupt_leaves_nothing_open_either(place: Path) -> None:
     command = start(place, "twice", "search.expert_guess=false", until=1)
     command.ctrl_c()
-    wait_until(lambda: "interrupted:" in command.out, "the first interrupt is seen")
+    time.sleep(0.05)
     command.ctrl_c()
     study = Study(place, "twice", command.end())
-    # Writing the result takes a moment only: the second one may come too late to stop it.
+    # The trial ends and the result is written in a moment: the second may come before or after.
     stopped = study.ended.code == 130
     assert stopped or (study.folder / "tuned.yaml").exists()
     assert study.ended.err == ("interrupted\n" if stopped else "")
