@@ -120,7 +120,7 @@ def geometric_mean_estimate(samples: Sequence[float], level: float = LEVEL) -> E
 
 
 def block_means(samples: Sequence[float], block: int) -> list[float]:
-    """Return means of consecutive blocks of `block` samples; an incomplete last block is left out.
+    """Return means of consecutive blocks of about `block` samples, which together hold all samples.
 
     Steps of one window are correlated (workers finish together, caches warm); means of blocks that
     span a whole turn of the worker pool are close to independent (method of batch means; Law,
@@ -131,10 +131,11 @@ def block_means(samples: Sequence[float], block: int) -> list[float]:
     """
     if block < 1:
         raise ValueError(f"block must be 1 or more, got {block}")
-    whole = len(samples) // block * block
-    if whole == 0:
+    if len(samples) < block:
         return []
-    return [float(mean) for mean in _array(samples[:whole]).reshape(-1, block).mean(axis=1)]
+    # What is left over is spread over the blocks: left out, an interval could miss its own value.
+    parts = np.array_split(_array(samples), len(samples) // block)
+    return [float(part.mean()) for part in parts]
 
 
 def rate_estimate(

@@ -12,13 +12,20 @@ from autotune.settings import CompileMode, Settings
 _TORCH_PREFETCH = 2
 """Batches per worker that DataLoader prefetches when no number is given."""
 
+_ARITHMETIC = ("precision", "channels_last", "fused_optimizer", "compile")
+
 _SUSPECTS: dict[FailureKind, tuple[str, ...]] = {
     FailureKind.COMPILE_FAILED: ("compile",),
     FailureKind.TIME_LIMIT: ("compile",),
     FailureKind.NON_FINITE: ("precision",),
-    FailureKind.UNSUPPORTED: ("precision", "channels_last", "fused_optimizer", "compile"),
+    FailureKind.UNSUPPORTED: _ARITHMETIC,
+    FailureKind.USER_ERROR: _ARITHMETIC,
 }
-"""Settings whose values may be to blame for a failure of that kind."""
+"""Settings whose values may be to blame for a failure of that kind. An error of the user's code is
+among them: it works with the baseline, and many a model raises under autocast only."""
+
+_COMPILING = "compile"
+"""Stage of a trial in which running out of time is the compiler's doing."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,9 @@ class Exclusions:
         if lacks_memory(record):
             self._too_large.append(settings)
         if failure is not None:
+            out_of_time = failure.failure is FailureKind.TIME_LIMIT
+            if out_of_time and failure.stage != _COMPILING:
+                return
             if failure.failure in _SUSPECTS:
                 self._suspicions.append(_Suspicion(settings, failure.failure, record.number))
         elif record.infeasible is not None and not lacks_memory(record):

@@ -39,8 +39,9 @@ def test_no_samples_is_an_error():
         mean_estimate([])
 
 
-def test_block_means_leave_out_the_incomplete_block():
-    assert block_means([1, 3, 5, 7, 100], 2) == [2.0, 6.0]
+def test_block_means_spread_what_is_left_over():
+    assert block_means([1, 3, 5, 7, 9], 2) == [3.0, 8.0]
+    assert block_means([1, 3, 5, 7], 2) == [2.0, 6.0]
     assert block_means([1], 2) == []
     with pytest.raises(ValueError, match="block must be 1 or more"):
         block_means([1], 0)
@@ -50,6 +51,11 @@ def test_rate_is_samples_over_time_not_a_mean_of_rates():
     # Bursty: the median step says 32/0.01, the truth is 32/0.1.
     steps = [0.01] * 9 + [0.91]
     assert rate_estimate(steps * 4, 32, block=10).value == pytest.approx(320)
+
+
+def test_an_interval_holds_its_value_though_the_last_steps_stick_out():
+    rate = rate_estimate([0.01] * 100 + [4.0], 8, block=10)
+    assert rate.low is None or rate.low <= rate.value <= rate.high
 
 
 def test_a_rate_that_may_be_infinite_has_no_interval():

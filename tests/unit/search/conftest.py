@@ -42,8 +42,10 @@ def make_facts() -> Callable[..., JobFacts]:
 
 @pytest.fixture
 def make_failure() -> Callable[..., TrialRecord]:
-    def make(settings: Settings, kind: FailureKind, number: int = 0) -> TrialRecord:
-        outcome = TrialFailure(settings=settings, failure=kind, message="why", stage="window")
+    def make(
+        settings: Settings, kind: FailureKind, number: int = 0, stage: str = "window"
+    ) -> TrialRecord:
+        outcome = TrialFailure(settings=settings, failure=kind, message="why", stage=stage)
         return _record(outcome, None, None, number)
 
     return make

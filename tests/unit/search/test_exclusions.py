@@ -71,7 +71,7 @@ def test_a_loss_that_is_no_number_is_no_lack_of_memory(make_measured: Make) -> N
 @pytest.mark.parametrize("kind", [FailureKind.COMPILE_FAILED, FailureKind.TIME_LIMIT])
 def test_a_compile_mode_that_fails_is_removed(make_failure: Make, kind: FailureKind) -> None:
     compiled = replace(FANCY, compile=CompileMode.MAX_AUTOTUNE)
-    exclusions = taught(make_failure(compiled, kind))
+    exclusions = taught(make_failure(compiled, kind, stage="compile"))
     assert list(exclusions.removed) == [("compile", "max-autotune")]
     reason = exclusions.reason(replace(PLAIN, compile=CompileMode.MAX_AUTOTUNE))
     assert reason is not None
@@ -88,8 +88,18 @@ def test_a_compile_mode_that_worked_elsewhere_stays(
     assert exclusions.removed == {}
 
 
-def test_a_time_limit_without_compiling_removes_nothing(make_failure: Make) -> None:
-    assert taught(make_failure(FANCY, FailureKind.TIME_LIMIT)).removed == {}
+def test_a_time_limit_outside_of_compiling_removes_nothing(make_failure: Make) -> None:
+    compiled = replace(FANCY, compile=CompileMode.MAX_AUTOTUNE)
+    for settings in (FANCY, compiled):
+        assert taught(make_failure(settings, FailureKind.TIME_LIMIT)).removed == {}
+
+
+def test_a_model_that_raises_under_autocast_loses_that_precision_only(
+    make_failure: Make, make_measured: Make
+) -> None:
+    autocast = replace(PLAIN, precision=Precision.BF16)
+    exclusions = taught(make_measured(PLAIN), make_failure(autocast, FailureKind.USER_ERROR))
+    assert list(exclusions.removed) == [("precision", "bf16")]
 
 
 def test_two_suspects_are_kept_until_one_of_them_works(
