@@ -56,6 +56,13 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def root_cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain: it says what happened, the later ones what it broke."""
+    while (earlier := error.__cause__ or error.__context__) is not None:
+        error = earlier
+    return error
+
+
 def config_error(
     key: str, given: object, allowed: str, *, suggestion: str | None = None, todo: str | None = None
 ) -> ConfigError:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import optuna
 from optuna.distributions import CategoricalDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
-from autotune.errors import StudyError
+from autotune.errors import StudyError, root_cause
 from autotune.result import TrialRecord
 from autotune.result import TrialState as Ended
 from autotune.search.exclusions import lacks_memory
@@ -22,12 +26,34 @@ from autotune.settings import Settings
 MEMORY_CONSTRAINT = "memory"
 """Name of the constraint that a setting fits into memory: above 0 where it does not."""
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 _RECORD = "record"
 _LOCK_WAIT_S = 60.0
 
 
+def _usable(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Turn what the database raises, such as on a full disk, into an error for the user."""
+
+    @functools.wraps(method)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except (StorageInternalError, SQLAlchemyError) as error:
+            raise StudyError(
+                f"the study's database {DATABASE} cannot be used any more: {root_cause(error)}. "
+                "Free some space or make the folder writable; study.resume=true then goes on from "
+                "the last finished trial."
+            ) from error
+
+    return guarded
+
+
 class SearchStudy:
     """An Optuna study over a search space. Settings go in and out; parameters stay inside.
+
+    Each method raises a `StudyError` when the database can no longer be read or written.
 
     Args:
         study: Maximises throughput in samples/s.
@@ -38,11 +64,13 @@ class SearchStudy:
         self._study = study
         self._space = space
 
+    @_usable
     def ask(self) -> tuple[optuna.Trial, Settings]:
         """Return a new trial and the settings that the sampler proposes for it."""
         trial = self._study.ask()
         return trial, self._space.suggest(trial)
 
+    @_usable
     def tell(self, trial: optuna.Trial, record: TrialRecord) -> None:
         """End a trial by the record of its settings."""
         told = _told(record)
@@ -56,11 +84,13 @@ class SearchStudy:
             trial.report(told.value, step=0)
         self._study.tell(trial, state=told.state)
 
+    @_usable
     def skip(self, trial: optuna.Trial, *, lacks_memory: bool) -> None:
         """End a trial that was not run, as its settings cannot work."""
         trial.set_constraint(MEMORY_CONSTRAINT, 1.0 if lacks_memory else -1.0)
         self._study.tell(trial, state=TrialState.PRUNED)
 
+    @_usable
     def end_running(self) -> list[Settings]:
         """End as failed what still runs: cut off from outside, it says nothing of its settings.
 
@@ -76,6 +106,7 @@ class SearchStudy:
                 cut_off.append(settings)
         return cut_off
 
+    @_usable
     def add(self, record: TrialRecord) -> None:
         """Add a trial that was not asked for, if its settings are in the space."""
         if not self._space.contains(record.settings):
@@ -185,8 +216,9 @@ def open_study(
     except Exception as error:
         # SQLAlchemy, Optuna and SQLite each have their own; a file that is no database ends here.
         raise StudyError(
-            f"the study's database {path} cannot be used ({error}). Move it away: the records of "
-            "finished trials lie beside it, and study.resume=true takes them up."
+            f"the study's database {path} cannot be used: {root_cause(error)}. Free some space if "
+            "the disk is full; move the file away if it is no database. The records of finished "
+            "trials lie beside it, and study.resume=true takes them up."
         ) from error
     check_identity(folder, known, identity)
     return SearchStudy(study, space)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autotune.errors import TrackingError
+from autotune.errors import TrackingError, root_cause
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -93,7 +93,7 @@ def cannot_use(uri: str, error: BaseException) -> TrackingError:
     """Return the error to show when a store failed."""
     if isinstance(error, TrackingError):
         return error
-    root = _root(error)
+    root = root_cause(error)
     # The plainest words are those of the system: "Connection refused", "No space left on device".
     cause = root if isinstance(root, (OSError, ImportError, sqlite3.Error)) else error
     reason = _hide_password(" ".join(str(cause).split()))[:300] or type(cause).__name__
@@ -221,13 +221,6 @@ def _within(limit_s: float, work: Callable[[], Any]) -> None:
         raise TimeoutError(f"no answer within {limit_s:.0f} s")
     if raised:
         raise raised[0]
-
-
-def _root(error: BaseException) -> BaseException:
-    """Return the first error of a chain: it says what happened, the later ones what it broke."""
-    while (earlier := error.__cause__ or error.__context__) is not None:
-        error = earlier
-    return error
 
 
 def _hide_password(text: str) -> str:

@@ -154,3 +154,10 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_text("this is no database, whatever its name says")
     with pytest.raises(StudyError, match=r"study\.db cannot be used"):
         opened(tmp_path)
+
+
+def test_a_database_that_breaks_under_way_is_told_as_such(tmp_path: Path) -> None:
+    study = opened(tmp_path)
+    (tmp_path / "study.db").write_bytes(b"overwritten by something else" * 1000)
+    with pytest.raises(StudyError, match=r"study\.db cannot be used any more: .*study\.resume"):
+        study.ask()
