@@ -29,6 +29,9 @@ _LIBRARY_WORDS = ("CUDNN_STATUS_NOT_SUPPORTED", "CUBLAS_STATUS", "CUDNN_STATUS")
 
 _PACKAGE = Path(__file__).parents[1]
 
+_LOADER = str(_PACKAGE / "loader.py")
+"""Reads the samples of a resident batch itself, without a DataLoader."""
+
 
 def classify(error: BaseException, device: torch.device | None) -> FailureKind:
     """Return the kind of failure that an exception stands for.
@@ -55,7 +58,7 @@ def classify(error: BaseException, device: torch.device | None) -> FailureKind:
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     if _worker_died(error, files):
         return FailureKind.WORKER_DIED
-    if any("torch/utils/data/" in file for file in files):
+    if any("torch/utils/data/" in file or file == _LOADER for file in files):
         return FailureKind.DATASET_ERROR
     if isinstance(error, torch.AcceleratorError):
         return FailureKind.CRASH

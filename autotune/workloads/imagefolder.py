@@ -35,9 +35,23 @@ def imagefolder(root: str, size: int = 224) -> Dataset[Any]:
     from autotune.workloads.images import training_transforms
 
     dataset: Dataset[Any] = ImageFolder(
-        str(check_imagefolder(root)), transform=training_transforms(size)
+        str(check_imagefolder(root)), transform=training_transforms(size), loader=read_image
     )
     return dataset
+
+
+def read_image(path: str) -> Any:
+    """Return the image in a file, as RGB.
+
+    Raises:
+        OSError: It cannot be read; the message names the file, which Pillow's does not.
+    """
+    from torchvision.datasets.folder import default_loader
+
+    try:
+        return default_loader(path)
+    except OSError as error:
+        raise OSError(f"{path} cannot be read ({error}). Remove or replace it.") from None
 
 
 def check_imagefolder(root: str | None) -> Path:

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from autotune.errors import ConfigError
-from autotune.workloads.imagefolder import check_imagefolder, imagefolder
+from autotune.workloads.imagefolder import check_imagefolder, imagefolder, read_image
 
 
 @pytest.fixture
@@ -88,3 +88,11 @@ def test_unreadable_folder(root: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "scandir", scandir)
     text = refused(str(root))
     assert f"data.root: cannot read {root / 'dog'}: Permission denied" in text
+
+
+def test_an_image_that_cannot_be_read_later_is_named(root: Path):
+    path = root / "cat" / "1.JPG"
+    assert read_image(str(path)).mode == "RGB"
+    path.write_bytes(path.read_bytes()[:400])
+    with pytest.raises(OSError, match=rf"{path} cannot be read \(.+\)\. Remove or replace it"):
+        read_image(str(path))
