@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset, get_worker_info
@@ -72,3 +73,27 @@ def chatters():
 
 def a_loader():
     return DataLoader(Rows(), batch_size=8)
+
+
+class SlowToOpen(Rows):
+    """Takes its time before the first sample."""
+
+    def __init__(self):
+        super().__init__()
+        time.sleep(4)
+
+
+class FailsLater(torch.nn.Linear):
+    """Trains the steps of the first look, and no more."""
+
+    steps = 0
+
+    def forward(self, rows):
+        self.steps += 1
+        if self.steps == 5:
+            raise RuntimeError("step 5 of training")
+        return super().forward(rows)
+
+
+def fails_later():
+    return FailsLater(8, 4)
