@@ -13,7 +13,7 @@ from autotune.report.summary import headline
 from autotune.report.table import table
 from autotune.result import Arm, ArmResult, Role, StudyEnd, StudyResult, TrialRecord, TrialState
 from autotune.settings import KNOBS, yaml_word
-from autotune.statistics import LEVEL, VERDICT_LEVEL, Comparison
+from autotune.statistics import LEVEL, VERDICT_LEVEL, Comparison, Estimate
 
 _LEGEND = (
     "bs: batch_size, w: num_workers, pin: pin_memory, pf: prefetch_factor, persistent: "
@@ -117,7 +117,9 @@ def _rates(arms: tuple[ArmResult, ...]) -> str:
         [
             str(number + 1),
             *(
-                f"{arm.rates[number]:,.1f}" if number < len(arm.rates) else numbers.MISSING
+                numbers.rate(Estimate(arm.rates[number]))
+                if number < len(arm.rates)
+                else numbers.MISSING
                 for arm in arms
             ),
         ]
@@ -145,7 +147,7 @@ def _trials(result: StudyResult) -> str:
             [
                 f"{trial.number:03d}",
                 str(trial.role),
-                trial.settings.label(baseline),
+                trial.settings.label(baseline) or "(baseline)",
                 numbers.rate(measured.window.throughput if measured else None),
                 _state(trial),
             ]

@@ -20,7 +20,8 @@ def headline(result: StudyResult) -> str:
 
 def _confirmed(result: StudyResult, confirmation: Confirmation) -> str:
     times = numbers.ratio(confirmation.versus_baseline.ratio)
-    rounds = f"over {confirmation.rounds} interleaved rounds"
+    number = confirmation.rounds
+    rounds = f"over {number} interleaved rounds" if number > 1 else "in one round, too few to tell"
     if result.verdict is Verdict.FASTER:
         return (
             f"Faster: {times} your samples per second: {_arm_rate(confirmation, Arm.BEST)} against "

@@ -124,6 +124,11 @@ def _description(trial: TrialRecord) -> str | None:
     return _TRACE_HINT if traced else None
 
 
+def rounded(value: float) -> float:
+    """Return a metric with as many digits as are of use."""
+    return float(f"{value:.{_DIGITS}g}")
+
+
 def _measured(measured: Measurement) -> dict[str, float | None]:
     window, memory = measured.window, measured.memory
     return {
@@ -176,7 +181,7 @@ def _settings(prefix: str, settings: Settings) -> dict[str, str]:
 def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
     """Round, and leave out what is missing or what SQL stores turn into huge or broken numbers."""
     return {
-        name: float(f"{value:.{_DIGITS}g}")
+        name: rounded(value)
         for name, value in metrics.items()
         if value is not None and math.isfinite(value)
     }

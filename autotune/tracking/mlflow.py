@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 from autotune.config import TrackingConfig
 from autotune.environment import Environment
 from autotune.interrupts import held_interrupts
-from autotune.result import StudyResult, TrialRecord, TrialState
+from autotune.result import Role, StudyResult, TrialRecord, TrialState
 from autotune.tracking.content import (
     SCORE,
     TAG_LIMIT,
     Content,
     clean,
     result_content,
+    rounded,
     run_name,
     trial_content,
 )
@@ -201,10 +202,17 @@ class MlflowTracker:
             "FAILED" if failed else "FINISHED",
             end_time=round(1e3 * (trial.started_at + trial.total_s)),
         )
+        if trial.role is not Role.CONFIRMATION:
+            self._log_best(parent, trial)
+
+    def _log_best(self, parent: _Parent, trial: TrialRecord) -> None:
+        """Log the search's progress, a curve on the parent's page."""
         if trial.score is not None and (self._best is None or trial.score > self._best):
             self._best = trial.score
-        if self._best is not None:  # the search's progress, as a curve on the parent's page
-            client.log_metric(parent.run_id, f"best_so_far_{SCORE}", self._best, step=trial.number)
+        if self._best is not None:
+            parent.client.log_metric(
+                parent.run_id, f"best_so_far_{SCORE}", rounded(self._best), step=trial.number
+            )
 
     def _warn_once(self, error: Exception) -> None:
         if not self._warned:

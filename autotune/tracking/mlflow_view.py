@@ -17,12 +17,10 @@ STUDY_TAG = "study_folder"
 _COLUMNS = (
     "metrics.`samples_per_s`",
     "metrics.`stall_share`",
-    "metrics.`step_ms`",
     "params.`batch_size`",
     "params.`num_workers`",
     "params.`precision`",
     "params.`compile`",
-    "tags.`role`",
     "tags.`state`",
 )
 _NAME_COLUMN = "attributes.`Run Name`"

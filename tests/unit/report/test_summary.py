@@ -108,3 +108,9 @@ def test_others_that_could_not_be_measured() -> None:
 def test_a_best_that_failed_in_the_confirmation() -> None:
     text = headline(make_result(confirmation=None, verdict=Verdict.UNSURE, recommended=BASELINE))
     assert text.startswith("Keep your settings: the best found could not be measured again.")
+
+
+def test_one_round_is_too_few() -> None:
+    confirmation = make_confirmation(baseline=(420.0,), best=(500.0,), expert=None)
+    text = headline(make_result(verdict=Verdict.UNSURE, confirmation=confirmation))
+    assert text.endswith("1.19 x your samples per second, in one round, too few to tell.")

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from factories import ENVIRONMENT, make_result
+from factories import BASELINE, ENVIRONMENT, make_measurement, make_result, make_trial
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from autotune.config import TrackingConfig
 from autotune.errors import TrackingError
-from autotune.result import StudyResult
+from autotune.result import Role, StudyResult
 from autotune.tracking import NoTracker, make_tracker, mlflow_store
 from autotune.tracking import mlflow as mlflow_tracker
 from autotune.tracking.mlflow import MlflowTracker
@@ -105,6 +105,16 @@ def test_a_whole_study(output: Path, result: StudyResult, capfd: pytest.CaptureF
     files = {file.path for file in client.list_artifacts(best.info.run_id)}
     assert files == {"record.json", "trace.json.gz"}
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_confirmation_is_no_progress_of_the_search(output: Path, result: StudyResult) -> None:
+    tracker = started(output, result)
+    tracker.log_trial(result.trials[0])
+    again = make_trial(1, Role.CONFIRMATION, make_measurement(BASELINE, 9999))
+    tracker.log_trial(again)
+    (parent,), _ = runs_of(output)
+    curve = client_of(output).get_metric_history(parent.info.run_id, "best_so_far_samples_per_s")
+    assert [point.step for point in curve] == [0]
 
 
 def test_environment_is_an_artifact(output: Path, result: StudyResult) -> None:
