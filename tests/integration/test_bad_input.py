@@ -196,19 +196,14 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(
-    ("free_bytes", "tracking", "stops_at"),
-    [
-        (0, "none", "facts.json: No space left on device"),
-        (40_000, "none", "record.json: No space left on device"),
-        (700_000, "mlflow", "mlflow.db: database or disk is full"),
-    ],
+    ("free_bytes", "tracking"), [(0, "none"), (40_000, "none"), (700_000, "mlflow")]
 )
-def test_a_full_disk(
-    small_disk: Path, tmp_path: Path, free_bytes: int, tracking: str, stops_at: str
-) -> None:
+def test_a_full_disk(small_disk: Path, tmp_path: Path, free_bytes: int, tracking: str) -> None:
     room = os.statvfs(small_disk)
     (small_disk / "others").write_bytes(b"." * (room.f_bavail * room.f_frsize - free_bytes))
     job = (*OWN, *QUICK, *SPACE, "search_space.batch_size=[8]", f"tracking={tracking}")
     ended = run(*job, "search.expert_guess=false", f"output.dir={small_disk}", folder=tmp_path)
-    refused(ended, 1, stops_at)
+    refused(ended, 1)
+    # Which file is the first that does not fit differs by a few kilobytes of log from run to run.
+    assert "No space left on device" in ended.err or "disk is full" in ended.err
     assert not any("tuned.yaml" in name for name in left(small_disk))
