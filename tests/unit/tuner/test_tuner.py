@@ -576,11 +576,12 @@ def test_a_confirmation_that_takes_longer_than_planned_ends_with_the_budget(
                 request = replace(request, limit_s=max(0.0, request.limit_s - 20.0))
             return super().run(request, progress)
 
-    bench = Bench(make_config(), tmp_path, Slower(noise=0.01))
+    bench = Bench(make_config(), tmp_path, Slower(noise=0.0001))
     result = bench.run()
     assert bench.spent_s <= 480
     assert result.confirmation is not None
-    assert result.confirmation.rounds < 3
+    assert result.confirmation.rounds < 3, "too few for a verdict, however alike they are"
+    assert result.recommended == result.baseline.settings
     assert result.verdict is Verdict.UNSURE
     assert any("the time was up" in note for note in result.notes)
 
