@@ -5,7 +5,7 @@ Each in a fresh process, each time. The headline comes from here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from autotune.config import ConfirmationConfig
@@ -66,8 +66,7 @@ class Confirmer:
             if place > 0 and needed_s > self._plan.left_s(self._session.clock()):
                 self._session.note("no time was left to confirm the next best settings")
                 break
-            looks = self._config.max_rounds - self._config.min_rounds + 1
-            contest = _Contest(_settings_by_arm(arms, best), looks)
+            contest = _Contest(_settings_by_arm(arms, best), self._config)
             try:
                 self._session.observer.confirmation_started(
                     tuple(contest.settings), self._config.min_rounds
@@ -144,12 +143,13 @@ class _Contest:
 
     Args:
         settings: What each contestant runs with.
-        looks: How often the verdict may be looked at.
+        config: Number of rounds.
     """
 
-    def __init__(self, settings: dict[Arm, Settings], looks: int) -> None:
+    def __init__(self, settings: dict[Arm, Settings], config: ConfirmationConfig) -> None:
         self.settings = settings
-        self._looks = looks
+        self._min_rounds = config.min_rounds
+        self._looks = config.max_rounds - config.min_rounds + 1
         self._rates: dict[Arm, list[float]] = {arm: [] for arm in settings}
 
     @property
@@ -201,7 +201,8 @@ class _Contest:
         )
 
     def _versus(self, arm: Arm, other: Arm) -> Comparison:
-        return compare(self._rates[arm], self._rates[other], looks=self._looks)
+        seen = compare(self._rates[arm], self._rates[other], looks=self._looks)
+        return seen if self.rounds >= self._min_rounds else replace(seen, verdict=Verdict.UNSURE)
 
 
 def _settings_by_arm(yardsticks: list[TrialRecord], best: TrialRecord) -> dict[Arm, Settings]:
