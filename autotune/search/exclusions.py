@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autotune.measurement import FailureKind
 from autotune.objective import infeasible
@@ -113,8 +113,7 @@ def lacks_memory(record: TrialRecord) -> bool:
     if record.failure is not None:
         return record.failure.failure is FailureKind.OUT_OF_MEMORY
     measurement = record.measurement
-    # Without its loss, a measurement can be ruled out for its memory only.
-    return measurement is not None and infeasible(replace(measurement, last_loss=None)) is not None
+    return measurement is not None and infeasible(measurement) is not None
 
 
 def _at_least_as_large(settings: Settings, other: Settings) -> bool:
