@@ -1,0 +1,33 @@
+"""What torch.compile did in a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileReport:
+    """What torch.compile did in a trial.
+
+    Attributes:
+        compile_s: Seconds of the first step beyond those of a later one.
+        cache_hits: Graphs that came from the compile cache; None where torch does not tell.
+        cache_misses: Graphs compiled anew; None where torch does not tell.
+        graphs: Graphs that the model was cut into.
+        graph_breaks: How often each reason cut the model, by reason.
+        recompiles_before: Compilations before the window beyond the first of each function.
+        recompiles_in_window: Compilations inside the window: each of them slowed it.
+        recompile_reasons: Why, at most a few.
+        fell_back: Why the model, or a part of it, ran without compiling; None if all was compiled.
+    """
+
+    compile_s: float
+    cache_hits: int | None = None
+    cache_misses: int | None = None
+    graphs: int | None = None
+    graph_breaks: Mapping[str, int]
+    recompiles_before: int = 0
+    recompiles_in_window: int = 0
+    recompile_reasons: tuple[str, ...] = ()
+    fell_back: str | None = None

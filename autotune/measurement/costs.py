@@ -1,0 +1,29 @@
+"""Where the seconds of a trial went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Seconds that the parts of a trial took.
+
+    Attributes:
+        start_s: From the request to a process that runs, with the device ready.
+        setup_s: Building dataset, model and optimizer.
+        first_step_s: The first step: compile and cuDNN's search fall here; None if none ended.
+        warmup_s: All steps before the window, the first one and the draining of the prefetched
+            batches included.
+        ceiling_s: The window with a resident batch.
+        window_s: The timed window.
+        profile_s: The profiled window, writing the trace included.
+    """
+
+    start_s: float | None = None
+    setup_s: float | None = None
+    first_step_s: float | None = None
+    warmup_s: float | None = None
+    ceiling_s: float | None = None
+    window_s: float | None = None
+    profile_s: float | None = None

@@ -1,0 +1,32 @@
+"""What one plain look at the job tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from autotune.environment import DeviceInfo
+from autotune.measurement.version import SCHEMA_VERSION
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """What one plain look at the job tells, before any search.
+
+    Attributes:
+        device: Where trials will run.
+        dataset_size: Samples in the dataset; None for a stream.
+        parameters: Number of parameters of the model.
+        image_input: Batches hold a 4-D floating tensor, so channels_last applies.
+        resident: The data is one batch that stays on the device; no DataLoader is involved.
+        seconds_per_sample: Seconds of a plain eager step per sample, from a small batch.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    kind: Literal["facts"] = "facts"
+    device: DeviceInfo
+    dataset_size: int | None
+    parameters: int
+    image_input: bool
+    resident: bool
+    seconds_per_sample: float

@@ -1,0 +1,5 @@
+"""Version of the records, written into each."""
+
+from typing import Literal
+
+SCHEMA_VERSION: Literal[1] = 1
