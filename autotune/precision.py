@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -31,11 +31,12 @@ def autocast(precision: Precision, device_type: str) -> AbstractContextManager[N
     """Return the context in which forward and loss run.
 
     Args:
-        precision: What to cast to; the fp32 family gets a disabled context.
+        precision: What to cast to; the fp32 family gets a context that does nothing, as a loop
+            without autocast has none to pay for.
         device_type: `cuda`, `xpu` or `cpu`.
     """
     dtype = _AUTOCAST.get(precision)
-    return torch.autocast(device_type, dtype=dtype, enabled=dtype is not None)
+    return nullcontext() if dtype is None else torch.autocast(device_type, dtype=dtype)
 
 
 def grad_scaler(precision: Precision, device_type: str) -> torch.amp.GradScaler:

@@ -1,18 +1,22 @@
 """Whether a probe's throughput is that of a plain loop with the same settings.
 
-Each setting is probed and then trained by plain.py, in fresh processes, one after the other; the
-probe comes once more after it where --twice is given, since machines change within minutes.
+Each setting is probed and trained by plain.py in turns, each in a fresh process: machines change
+within minutes, and two processes with the same settings differ, so what counts is the ratio over
+rounds, beside how much the plain loops differ among themselves.
 
-    python experiments/fidelity/run.py --out FOLDER [--seconds 60] [--twice] [--device cuda]
+    python experiments/fidelity/run.py --out FOLDER [--rounds 3] [--seconds 20] [--device cuda]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import statistics
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,7 @@ from autotune.launch.local import LocalLauncher
 from autotune.measurement import Measurement
 from autotune.request import TrialRequest
 from autotune.settings import Precision, Settings
+from autotune.statistics import ratio_estimate
 from autotune.workloads.photos import ensure_photos
 
 BF16 = Precision.BF16
@@ -96,13 +101,28 @@ def plain(settings: Settings, model: str, seconds: float, device: str) -> dict[s
     return found
 
 
+def spread(rates: list[float]) -> str:
+    """Return the standard deviation of the rates' logarithms in percent."""
+    if len(rates) < 2:
+        return ""
+    return f"{100 * statistics.stdev(map(math.log, rates)):.1f} %"
+
+
+def ratio(probes: list[float], by_hand: list[float]) -> str:
+    """Return the geometric mean of the paired ratios with its 95 % interval."""
+    found = ratio_estimate(probes, by_hand)
+    if found.low is None or found.high is None:
+        return f"{found.value:.3f}"
+    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="new folder for the results")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each plain loop")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each plain loop")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--model", default="resnet50")
-    parser.add_argument("--twice", action="store_true")
     parser.add_argument("--only", nargs="*")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True)
@@ -111,39 +131,57 @@ def main() -> None:
         [f"model={arguments.model}", f"device={arguments.device}"], arguments.out.absolute()
     )
     settings_by_name = ON_CPU if arguments.device == "cpu" else ON_DEVICE
-    lines = [
-        "| setting | batch | waited | device ceiling | probe, samples/s | plain loop | ratio |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    results = []
-    for name, settings in settings_by_name.items():
-        if arguments.only and name not in arguments.only:
-            continue
-        seen = [prober(settings, name)]
-        by_hand = plain(settings, arguments.model, arguments.seconds, arguments.device)
-        if arguments.twice:
-            seen.append(prober(settings, f"{name} again"))
-        rates = [each.window.throughput for each in seen]
-        results.append(
-            {
-                "name": name,
-                "settings": settings.as_dict(),
-                "plain": by_hand,
-                "probe": [[rate.value, rate.low, rate.high] for rate in rates],
+    chosen = {
+        name: settings
+        for name, settings in settings_by_name.items()
+        if not arguments.only or name in arguments.only
+    }
+    seen: dict[str, list[Measurement]] = {name: [] for name in chosen}
+    by_hand: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
+    for turn in range(arguments.rounds):
+        for name, settings in chosen.items():
+            hand = partial(plain, settings, arguments.model, arguments.seconds, arguments.device)
+            if turn % 2:
+                by_hand[name].append(hand())
+            seen[name].append(prober(settings, f"{name.replace(' ', '-').replace(',', '')}-{turn}"))
+            if not turn % 2:
+                by_hand[name].append(hand())
+        text = table(chosen, seen, by_hand)
+        (arguments.out / "fidelity.md").write_text(text + "\n")
+        raw = {
+            name: {
+                "settings": chosen[name].as_dict(),
+                "plain": by_hand[name],
+                "probe": [asdict(each.window.throughput) for each in seen[name]],
             }
-        )
-        shown = "; ".join(f"{r.value:.0f} ({r.low or 0:.0f} to {r.high or 0:.0f})" for r in rates)
-        mean = sum(rate.value for rate in rates) / len(rates)
-        ceiling = seen[0].device_ceiling
+            for name in chosen
+        }
+        (arguments.out / "fidelity.json").write_text(json.dumps(raw, indent=1))
+        print(f"round {turn + 1}\n{text}", flush=True)
+
+
+def table(
+    chosen: dict[str, Settings],
+    seen: dict[str, list[Measurement]],
+    by_hand: dict[str, list[dict[str, Any]]],
+) -> str:
+    """Return the outcome as Markdown."""
+    lines = [
+        "| setting | batch | waited | probes, samples/s | plain loops, samples/s "
+        "| probes differ | plain loops differ | probe / plain |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, settings in chosen.items():
+        probes = [each.window.samples_per_s for each in seen[name]]
+        hands = [each["rate"] for each in by_hand[name]]
+        waited = statistics.mean(each.window.stall_share for each in seen[name])
         lines.append(
-            f"| {name} | {settings.batch_size} | {seen[0].window.stall_share:.0%} "
-            f"| {ceiling.value if ceiling else 0:.0f} | {shown} | {by_hand['rate']:.0f} "
-            f"| {mean / by_hand['rate']:.3f} |"
+            f"| {name} | {settings.batch_size} | {waited:.0%} "
+            f"| {', '.join(f'{rate:.0f}' for rate in probes)} "
+            f"| {', '.join(f'{rate:.0f}' for rate in hands)} "
+            f"| {spread(probes)} | {spread(hands)} | {ratio(probes, hands)} |"
         )
-        print(lines[-1], flush=True)
-        (arguments.out / "fidelity.json").write_text(json.dumps(results, indent=1))
-        (arguments.out / "fidelity.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ from autotune.statistics import geometric_mean_estimate
 from autotune.trial.job import TrainingJob
 from autotune.workloads.workload import Workload
 
-BLOCK_S = 0.25
+BLOCK_S = 0.05
+"""Short, so that neighbours share whatever the machine is up to."""
 Step = Callable[[], None]
 Block = Callable[[int], None]
 
