@@ -31,11 +31,11 @@ def queueing_s(
         clock: Host clock in seconds.
     """
     seconds: list[float] = []
+    synchronize()
     began = clock()
     while not seconds or (len(seconds) < LAUNCH_STEPS and clock() - began < cap_s):
-        synchronize()
         asked = clock()
         step()
         seconds.append(clock() - asked)
-    synchronize()
+        synchronize()
     return statistics.median(seconds)

@@ -10,7 +10,7 @@ from autotune.statistics import Estimate
 def test_input_bound_names_the_wait_and_the_gain() -> None:
     sentence = bottleneck(make_measurement(samples_per_s=2550, ceiling=6390, stall_share=0.61))
     assert sentence.startswith("input-bound: the device waited 61 % of the time for data; ")
-    assert "if data were free: 6,390/s (2.5" in sentence
+    assert "if data were free: 6,390/s, 2.5" in sentence
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_device_bound_names_the_largest_phase() -> None:
 def test_loading_that_slows_the_device_without_a_wait() -> None:
     sentence = bottleneck(make_measurement(ceiling=1500, stall_share=0.02))
     assert sentence.startswith("slowed by loading, though the device waited 2 %")
-    assert "if data were free: 1,500/s (1.5" in sentence
+    assert "if data were free: 1,500/s, 1.5" in sentence
 
 
 @pytest.mark.parametrize("ceiling", [Estimate(500), Estimate(1500, 900, 4000), None])
