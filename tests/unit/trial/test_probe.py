@@ -49,9 +49,17 @@ def test_the_loader_alone_comes_after_score_and_trace(tmp_path):
     assert seen.launch_s is None, "a CPU queues nothing"
 
 
-@pytest.mark.parametrize("above", [None, 1e12])
-def test_the_loader_alone_is_not_timed_where_it_is_not_asked_for(tmp_path, above):
-    seen, stages = measure(tmp_path, loader_above=above)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loader_above": None},
+        {"loader_above": 1e12},
+        {"loader_above": 0.0, "probe": replace(QUICK, loader_ceiling_s=1e-9)},
+    ],
+    ids=["not asked for", "too slow a trial", "too short for a batch"],
+)
+def test_the_loader_alone_is_not_timed_where_it_is_not_worth_it(tmp_path, changes):
+    seen, stages = measure(tmp_path, **changes)
     assert stages[-1] == "window"
     assert seen.loader_ceiling is None
     assert seen.costs.loader_ceiling_s is None
