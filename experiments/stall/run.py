@@ -73,6 +73,7 @@ class Products(torch.nn.Module):
         self._products = products
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return a loss."""
         product = self.matrix
         with torch.no_grad():
             for _ in range(self._products):
