@@ -73,7 +73,7 @@ def _further(measurement: Measurement, found: Diagnosis) -> Iterator[str]:
     if data is not None and ceiling is not None and found.bottleneck is not Bottleneck.DEVICE_BOUND:
         rate = numbers.rate(Estimate(ceiling.value))
         yield f"if data were free: {rate}, {numbers.ratio(data.times)}"
-    if found.bottleneck is Bottleneck.INPUT_BOUND and measurement.loader_ceiling is not None:
+    if Part.WAITING in found.causes and measurement.loader_ceiling is not None:
         yield f"the loader alone gives {numbers.rate(measurement.loader_ceiling)}"
     copies = found.gain(Fix.COPIES_HIDDEN)
     if copies is not None:

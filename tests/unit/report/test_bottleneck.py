@@ -142,6 +142,10 @@ def test_sharing_cores_shows_both_ceilings() -> None:
     waits = bottleneck(replace(measured, loader_ceiling=Estimate(1020)))
     assert waits.startswith("input-bound")
     assert waits.endswith("the loader alone gives 1,020/s")
+    partly = make_measurement(EXPERT, 1000, stall_share=0.1)
+    assert bottleneck(replace(partly, loader_ceiling=Estimate(1020))).endswith(
+        "the loader alone gives 1,020/s"
+    )
 
 
 def test_the_table_of_shares_leaves_out_what_nobody_knows() -> None:
