@@ -64,9 +64,14 @@ class ProbeConfig:
     """Steps in the trace."""
     trace_max_mb: _Seconds = 25.0
     """Larger traces are not kept."""
+    loader_ceiling: str = "best"
+    """In which trials the loader is timed alone after their score: best, all or none."""
+    loader_ceiling_s: _Seconds = 2.0
+    """Time cap of the loader alone; as much again to use up what it had prepared."""
 
     def __post_init__(self) -> None:
         _word("probe.profile", self.profile, ("best", "all", "none"))
+        _word("probe.loader_ceiling", self.loader_ceiling, ("best", "all", "none"))
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -24,6 +24,8 @@ class TrialRequest:
             None: run to the end.
         measure_ceiling: Measure the device ceiling as well.
         profile_above: Record a trace when the throughput is at least this, samples/s; None: never.
+        loader_above: Measure the loader ceiling when the throughput is at least this, samples/s;
+            None: never.
     """
 
     workload: WorkloadSpec
@@ -36,3 +38,4 @@ class TrialRequest:
     race_against: float | None = None
     measure_ceiling: bool = True
     profile_above: float | None = None
+    loader_above: float | None = None

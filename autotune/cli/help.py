@@ -38,6 +38,7 @@ _KEYS: tuple[tuple[str, type, str, str], ...] = (
     ("search", SearchConfig, "sampler", "tpe, gp, random, grid, brute_force"),
     ("probe", ProbeConfig, "window_s", "seconds at most that a trial is timed"),
     ("probe", ProbeConfig, "profile", "traces of which trials: best, all, none"),
+    ("probe", ProbeConfig, "loader_ceiling", "time the loader alone in: best, all, none"),
     ("study", StudyConfig, "name", "null: the model's name"),
     ("study", StudyConfig, "resume", "true: go on with the newest study of this name"),
     ("output", OutputConfig, "dir", "folder for results, from where you start"),

@@ -15,9 +15,10 @@ class Costs:
         first_step_s: The first step: compile and cuDNN's search fall here; None if none ended.
         warmup_s: All steps before the window, the first one and the draining of the prefetched
             batches included.
-        ceiling_s: The window with a resident batch.
+        ceiling_s: The window with a resident batch, and timing how long a step takes to queue.
         window_s: The timed window.
         profile_s: The profiled window, writing the trace included.
+        loader_ceiling_s: The window of the loader alone, with using up what it had prepared.
     """
 
     start_s: float | None = None
@@ -27,3 +28,4 @@ class Costs:
     ceiling_s: float | None = None
     window_s: float | None = None
     profile_s: float | None = None
+    loader_ceiling_s: float | None = None

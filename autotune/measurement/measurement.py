@@ -29,7 +29,8 @@ class Measurement:
             loader; None where it was not measured.
         loader_ceiling: Throughput in samples/s of the loader alone, without training; None where it
             was not measured.
-        launch_s: Seconds that the host needs to queue one resident step; None on a CPU.
+        launch_s: Seconds that the host needs to queue one resident step, the device not waited for;
+            None on a CPU, and where the device ceiling was not measured.
         activity: What the device did in the profiled steps; None without a trace of a device.
         compilation: What torch.compile did; None where it is off.
         numerics: The guard's comparison with fp32 eager; None where it did not run.

@@ -92,6 +92,14 @@ class Window:
         return 1e3 * self.elapsed_s / self.steps
 
     @property
+    def untimed_share(self) -> float:
+        """Share of the window outside its steps, as the timer saw them: about 0.
+
+        Below 0, the steps fill more than the window: the two clocks disagree.
+        """
+        return 1 - sum(self.step_s) / self.elapsed_s
+
+    @property
     def stall_share(self) -> float:
         """Share of the window in which the device waited for data, 0 to 1."""
         return min(1.0, sum(self.stall_s) / self.elapsed_s)

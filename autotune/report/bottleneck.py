@@ -1,42 +1,88 @@
-"""What holds a job back, in one sentence."""
+"""What holds a job back, in one sentence, and where its step goes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from autotune.diagnosis import Bottleneck, Diagnosis, Fix, Part, diagnose
 from autotune.measurement import Measurement, Phase
 from autotune.report import numbers
+from autotune.report.table import table
+from autotune.settings import CompileMode
 from autotune.statistics import Estimate
 
-NOT_INPUT_BOUND_BELOW = 0.05
-INPUT_BOUND_FROM = 0.20
-"""Shares of the time spent waiting for data. Below the first the job is not input-bound, from the
-second it is, in between it is in part. The TensorFlow profiler draws its lines at the same places
-(5 % moderately, 20 % highly input-bound) and the PyTorch profiler's TensorBoard plugin advises
-more loading processes above 5 %."""
-
-DISTURBED_FROM = 1.10
-"""Gain over the measured rate from which a resident batch shows that loading slows the device's
-side although nothing waits: workers and the launching thread share cores. Below it, the two windows
-differ by no more than noise and the cost of the copies would explain."""
+_PARTS = {
+    Part.WAITING: "waiting for data",
+    Part.COPYING: "copying the batch",
+    Part.SLOWED: "slowed by loading beside it",
+    Part.IDLE: "idle between kernels",
+    Part.COMPUTING: "computing, and what is not known apart",
+}
 
 
 def bottleneck(measurement: Measurement) -> str:
-    """Return one sentence: input-bound, device-bound or in between, and what is to be gained."""
-    window = measurement.window
+    """Return one sentence: what holds the job back, and what is to be gained."""
+    found = diagnose(measurement)
+    return "; ".join((_lead(measurement, found), *_further(measurement, found)))
+
+
+def share_table(measured: Mapping[str, Measurement]) -> str:
+    """Return the parts of a step as shares of it, a column for each labelled measurement."""
+    shares = [diagnose(each).shares for each in measured.values()]
+    rows = [
+        [name, *(numbers.share(known.get(part)) for known in shares)]
+        for part, name in _PARTS.items()
+        if any(part in known for known in shares)
+    ]
+    return table(["share of a step", *measured], rows, right=range(1, len(shares) + 1))
+
+
+def _lead(measurement: Measurement, found: Diagnosis) -> str:
     waited = _waiting(measurement)
-    free = _if_data_were_free(measurement)
-    if window.stall_share >= INPUT_BOUND_FROM:
-        return f"input-bound: {waited}{free}"
-    if window.stall_share >= NOT_INPUT_BOUND_BELOW:
-        return f"partly input-bound: {waited}{free}"
-    gain = _gain_if_free(measurement)
-    if gain is not None and gain >= DISTURBED_FROM and _loads_beside_training(measurement):
-        return f"slowed by loading, though {waited}{free}"
-    return f"device-bound: {waited}; {_largest_phase(measurement)}"
+    if found.synchronizing:
+        return f"launch-bound or synchronising: {_queueing(measurement)}; a trace tells them apart"
+    if found.bottleneck is Bottleneck.SLOWED:
+        if found.gain(Fix.UNDISTURBED) is None:
+            return f"{found.bottleneck}, though {waited}"
+        return f"{found.bottleneck}: {waited}, while {_ceilings(measurement)}"
+    if found.bottleneck is Bottleneck.DEVICE_BOUND:
+        return f"{found.bottleneck}: {waited}; {_largest_phase(measurement)}"
+    if found.causes == (Part.WAITING,):
+        partly = "partly " if found.bottleneck is Bottleneck.MIXED else ""
+        return f"{partly}input-bound: {waited}"
+    return f"{found.bottleneck}: {', '.join(_causes(measurement, found))}"
 
 
-def _loads_beside_training(measurement: Measurement) -> bool:
-    # On a CPU without workers, loading takes turns with training: all that it costs is the wait.
-    return measurement.device.kind != "cpu" or measurement.settings.num_workers > 0
+def _causes(measurement: Measurement, found: Diagnosis) -> Iterator[str]:
+    for cause in found.causes:
+        share = numbers.share(found.shares[cause])
+        if cause is Part.WAITING:
+            yield _waiting(measurement)
+        elif cause is Part.COPYING:
+            yield f"{_copying(measurement)} took {share} of the time"
+        else:
+            yield f"the device idled {share} of the time between kernels{_why_idle(measurement)}"
+
+
+def _further(measurement: Measurement, found: Diagnosis) -> Iterator[str]:
+    """Return what is to be gained, cause by cause."""
+    undisturbed = found.gain(Fix.UNDISTURBED)
+    if undisturbed is not None:
+        yield f"if neither slowed the other: up to {numbers.ratio(undisturbed.times)}"
+    data, ceiling = found.gain(Fix.DATA_FREE), measurement.device_ceiling
+    if data is not None and ceiling is not None and found.bottleneck is not Bottleneck.DEVICE_BOUND:
+        rate = numbers.rate(Estimate(ceiling.value))
+        yield f"if data were free: {rate}, {numbers.ratio(data.times)}"
+    if Part.WAITING in found.causes and measurement.loader_ceiling is not None:
+        yield f"the loader alone gives {numbers.rate(measurement.loader_ceiling)}"
+    copies = found.gain(Fix.COPIES_HIDDEN)
+    if copies is not None:
+        yield f"if {_copying(measurement)} were hidden: up to {numbers.ratio(copies.times)}"
+    launches = found.gain(Fix.LAUNCHES_FREE)
+    if launches is not None:
+        graphs = measurement.settings.compile is CompileMode.REDUCE_OVERHEAD
+        how = "" if graphs else " (CUDA graphs: compile=reduce-overhead)"
+        yield f"if launches were free{how}: up to {numbers.ratio(launches.times)}"
 
 
 def _waiting(measurement: Measurement) -> str:
@@ -49,22 +95,39 @@ def _waiting(measurement: Measurement) -> str:
     return f"training waited {share} of the time for data"
 
 
-def _if_data_were_free(measurement: Measurement) -> str:
-    gain = _gain_if_free(measurement)
-    if gain is None:
+def _copying(measurement: Measurement) -> str:
+    if measurement.device.kind == "cpu":
+        return "laying out the batch anew"
+    activity = measurement.activity
+    pinned = None if activity is None else activity.copy_pinned
+    if pinned is None:
+        return "copies to the device"
+    return f"copies to the device from {'pinned' if pinned else 'pageable'} memory"
+
+
+def _why_idle(measurement: Measurement) -> str:
+    activity = measurement.activity
+    if activity is None:
         return ""
-    free = Estimate(gain * measurement.window.samples_per_s)
-    return f"; if data were free: {numbers.rate(free)} ({numbers.ratio(Estimate(gain))})"
+    kernels = numbers.count(round(activity.kernels_per_step))
+    queued = "" if measurement.launch_s is None else f"; {_queueing(measurement)}"
+    waits = activity.synchronizations_per_step
+    waited = "" if waits < 1 else f"; the host waited for the device {waits:.0f} x in each"
+    return f" ({kernels} in a step{queued}{waited})"
 
 
-def _gain_if_free(measurement: Measurement) -> float | None:
-    """Return the device ceiling over the rate; None unless it is higher beyond both's noise."""
-    ceiling, rate = measurement.device_ceiling, measurement.window.throughput
-    if ceiling is None:
-        return None
-    at_least = ceiling.value if ceiling.low is None else ceiling.low
-    at_most = rate.value if rate.high is None else rate.high
-    return ceiling.value / rate.value if at_least > at_most else None
+def _queueing(measurement: Measurement) -> str:
+    seconds = measurement.launch_s
+    queued_ms = numbers.milliseconds(None if seconds is None else 1e3 * seconds)
+    ceiling = measurement.device_ceiling
+    batch = measurement.settings.batch_size
+    resident_ms = numbers.milliseconds(None if ceiling is None else 1e3 * batch / ceiling.value)
+    return f"queueing one takes the host {queued_ms} ms, where a step takes {resident_ms} ms"
+
+
+def _ceilings(measurement: Measurement) -> str:
+    device, loader = measurement.device_ceiling, measurement.loader_ceiling
+    return f"alone, the device does {numbers.rate(device)} and the loader {numbers.rate(loader)}"
 
 
 def _largest_phase(measurement: Measurement) -> str:

@@ -33,10 +33,11 @@ def study_cost(result: StudyResult) -> StudyCost:
     ceilings = _sum(costs, lambda cost: cost.ceiling_s)
     warmup = _sum(costs, lambda cost: cost.warmup_s)
     setup = _sum(costs, lambda cost: cost.setup_s)
+    loaders = _sum(costs, lambda cost: cost.loader_ceiling_s)
     traces = _sum(costs, lambda cost: cost.profile_s)
     in_measured = sum(trial.total_s for trial in measured)
     in_failed = sum(trial.total_s for trial in failed)
-    inside = sum(part or 0.0 for part in (windows, ceilings, warmup, setup, traces))
+    inside = sum(part or 0.0 for part in (windows, ceilings, loaders, warmup, setup, traces))
     outside = max(0.0, in_measured - inside)
     # A resumed study holds trials of an earlier session, which the elapsed time does not.
     between = result.elapsed_s - in_measured - in_failed
@@ -44,6 +45,7 @@ def study_cost(result: StudyResult) -> StudyCost:
         parts=(
             ("timed windows", windows),
             ("windows without loader (ceilings)", ceilings),
+            ("windows of the loader alone", loaders),
             ("warm-up, compiling included", warmup),
             ("building data, model, optimizer", setup),
             ("traces", traces),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autotune.measurement import StopReason
 from autotune.report import numbers
-from autotune.report.bottleneck import bottleneck
+from autotune.report.bottleneck import bottleneck, share_table
 from autotune.report.cost import study_cost
 from autotune.report.phases import phase_table
 from autotune.report.summary import headline
@@ -83,9 +83,10 @@ def _bottlenecks(result: StudyResult) -> str:
     shown = [("Baseline", result.baseline)]
     if result.best.settings != result.baseline.settings:
         shown.append(("Best", result.best))
-    return _bullets(
-        tuple(f"{label}: {bottleneck(t.measurement)}" for label, t in shown if t.measurement)
-    )
+    measured = [(label, trial.measurement) for label, trial in shown if trial.measurement]
+    sentences = _bullets(tuple(f"{label}: {bottleneck(found)}" for label, found in measured))
+    shares = share_table({label: found for label, found in measured})
+    return f"{sentences}\n\n{shares}"
 
 
 def _confirmation(result: StudyResult) -> str:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from autotune.measurement import Measurement, Phase
+from autotune.diagnosis import Part, diagnose
+from autotune.measurement import DeviceActivity, Measurement, Phase
 from autotune.result import Arm, Confirmation, StudyResult, TrialRecord
 from autotune.settings import Settings, yaml_word
 from autotune.statistics import Estimate
@@ -67,6 +68,7 @@ def trial_content(trial: TrialRecord) -> Content:
             "stop": str(measured.window.stop),
             "unmet": measured.window.unmet,
             "device": measured.device.name,
+            "bottleneck": str(diagnose(measured).bottleneck),
             "notes": "\n".join(measured.notes) or None,
         }
     tags["mlflow.note.content"] = _description(trial)
@@ -84,7 +86,9 @@ def result_content(result: StudyResult) -> Content:
     best = _throughput(result, Arm.BEST, result.best)
     if result.best.settings == result.baseline.settings:
         best = baseline
-    recommended = best if result.recommended == result.best.settings else baseline
+    tuned = result.recommended == result.best.settings
+    recommended = best if tuned else baseline
+    recommended_trial = result.best if tuned else result.baseline
     metrics |= _estimate(SCORE, recommended)
     metrics |= _estimate(f"baseline_{SCORE}", baseline) | _estimate(f"best_{SCORE}", best)
     if result.expert is not None:
@@ -98,6 +102,8 @@ def result_content(result: StudyResult) -> Content:
         "verdict": str(result.verdict),
         "confirmed": "yes" if result.confirmation is not None else "no",
         "ended": str(result.ended),
+        "baseline_bottleneck": _bottleneck(result.baseline),
+        "bottleneck": _bottleneck(recommended_trial),
         "recommended": result.recommended.label(),
         "best_trial": f"{result.best.number:03d}",
         "notes": "\n".join(result.notes) or None,
@@ -139,6 +145,10 @@ def _measured(measured: Measurement) -> dict[str, float | None]:
         "host_wait_ms": window.host_wait_ms,
         "steps": window.steps,
         **_estimate(f"device_ceiling_{SCORE}", measured.device_ceiling),
+        **_estimate(f"loader_ceiling_{SCORE}", measured.loader_ceiling),
+        **_shares(measured),
+        "launch_ms": None if measured.launch_s is None else 1e3 * measured.launch_s,
+        **_activity(measured.activity),
         "peak_allocated_gib": _gib(memory.peak_allocated_bytes),
         "peak_reserved_gib": _gib(memory.peak_reserved_bytes),
         "peak_host_gib": _gib(memory.host_peak_bytes),
@@ -147,6 +157,27 @@ def _measured(measured: Measurement) -> dict[str, float | None]:
         "last_loss": measured.last_loss,
         **asdict(measured.costs),
     }
+
+
+def _shares(measured: Measurement) -> dict[str, float]:
+    # Waiting for data has its metric, stall_share.
+    shares = diagnose(measured).shares
+    return {f"{part}_share": shares[part] for part in shares if part is not Part.WAITING}
+
+
+def _activity(activity: DeviceActivity | None) -> dict[str, float | None]:
+    if activity is None:
+        return {}
+    return {
+        "kernels_per_step": activity.kernels_per_step,
+        "kernel_ms": activity.kernel_ms,
+        "copy_ms": activity.copy_ms,
+        "synchronizations_per_step": activity.synchronizations_per_step,
+    }
+
+
+def _bottleneck(trial: TrialRecord) -> str | None:
+    return None if trial.measurement is None else str(diagnose(trial.measurement).bottleneck)
 
 
 def _speedups(confirmation: Confirmation) -> dict[str, float | None]:

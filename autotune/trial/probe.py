@@ -2,7 +2,8 @@
 
 First the same batch over and over, resident on the device: compile and cuDNN's search end here,
 and its rate is the device ceiling. Then the loader: the batches that it prepared ahead are drained,
-and the timed window gives the score. Last, and only if asked, a few steps under the profiler.
+and the timed window gives the score. Last, and only if asked, a few steps under the profiler, and
+the loader alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,14 +20,16 @@ import torch
 
 from autotune.loader import build_loader, endless, resident_batch
 from autotune.measure.device import device_info, memory_use, synchronize
+from autotune.measure.launch import queueing_s
 from autotune.measure.timers import make_timer
 from autotune.measure.trace import record_trace
 from autotune.measure.window import StopRule, run_window, steps_per_block
-from autotune.measurement import Costs, Measurement, Window
+from autotune.measurement import Costs, DeviceActivity, Measurement, Window
 from autotune.request import TrialRequest
 from autotune.settings import CompileMode
 from autotune.statistics import Estimate
 from autotune.trial.job import TrainingJob
+from autotune.trial.loading import drain, loader_window
 from autotune.workloads.workload import Workload
 
 RESIDENT_WARMUP_STEPS = 3
@@ -37,9 +41,9 @@ HOPELESS = 0.7
 are noisy estimates (measured on a ResNet-50 grid: 9 of 86 were passed, by up to 36 %), so such a
 trial is still measured, only for less long."""
 
-WAITS_S = 0.005
-"""Seconds that `next(loader)` takes at least when it has to wait. A batch that lies ready is handed
-over in 0.1 to 1 ms."""
+PHASES_AGREE_WITHIN = 0.01
+"""Largest share of a window that its steps may leave out, or have too much, before the record says
+so. On an H200 it was 0.3 % at most, where the host was late to see the end of a window."""
 
 TRACE_FILE = "trace.json.gz"
 
@@ -64,6 +68,8 @@ class Probe:
         self._stage = stage
         self._seconds: dict[str, float] = {"start_s": start_s}
         self._notes: list[str] = []
+        self._launch_s: float | None = None
+        self._activity: DeviceActivity | None = None
         self._batches: Iterator[Any] = iter(())  # kept: letting go of it waits for the workers
         self._sync = partial(synchronize, device)
 
@@ -87,7 +93,8 @@ class Probe:
         loader = build_loader(workload, request.settings, seed=request.seed)
         self._batches = endless(loader)
         step_s = self._drain(job, self._batches)
-        return self._timed(job, self._batches, step_s, ceiling)
+        measured = self._timed(job, self._batches, step_s, ceiling)
+        return self._with_loader_alone(measured, self._batches)
 
     def _warm_up(self, job: TrainingJob, resident: Any) -> float:
         """Run the first steps on a resident batch; return the seconds of the last one."""
@@ -131,42 +138,33 @@ class Probe:
             ),
             synchronize=self._sync,
         )
+        if self._device.type != "cpu":
+            self._launch_s = queueing_s(
+                partial(job.step, itertools.repeat(resident), make_timer(self._device)),
+                synchronize=self._sync,
+                cap_s=probe.ceiling_s,
+            )
         self._seconds["ceiling_s"] = time.perf_counter() - started
         return window.throughput
 
     def _drain(self, job: TrainingJob, batches: Iterator[Any]) -> float:
-        """Start the loader and use up what it prepares ahead; return a typical step's seconds.
-
-        While the first batch is on its way, the other workers fill their queues; until that is
-        gone, a slow loader looks as fast as the device. It is gone once each worker has delivered
-        and a step has to wait again. A job that never waits, for twice what the queues hold, is
-        not held up by its loader.
-        """
+        """Start the loader and use up what it prepares ahead; return a typical step's seconds."""
         self._stage("warm-up")
-        settings = self._request.settings
-        turn = max(2, settings.num_workers)
-        enough = max(2, 2 * settings.num_workers * (settings.prefetch_factor or 2))
-        timer = make_timer(self._device)
         started = time.perf_counter()
-        timer.begin()
-        done, waited = 0, settings.num_workers == 0
-        while done < turn or (not waited and done < enough):
-            seen = job.step(batches, timer)
-            done += 1
-            waited = waited or (done > turn and seen.host_wait_s > WAITS_S)
-            if done >= 2 and time.perf_counter() - started > self._request.probe.warmup_s:
-                break
-        self._sync()
-        elapsed_s = time.perf_counter() - started
-        self._seconds["warmup_s"] += elapsed_s
-        if done < turn or not (waited or done >= enough):
+        drained = drain(
+            partial(job.step, batches),
+            timer=make_timer(self._device),
+            settings=self._request.settings,
+            cap_s=self._request.probe.warmup_s,
+            synchronize=self._sync,
+        )
+        self._seconds["warmup_s"] += time.perf_counter() - started
+        if not drained.complete:
             self._notes.append(
-                f"the window began after {done} batches, with others that the workers had "
-                "prepared ahead not used up yet (probe.warmup_s): it may flatter the loader"
+                f"the window began after {drained.batches} batches, with others that the workers "
+                "had prepared ahead not used up yet (probe.warmup_s): it may flatter the loader"
             )
-        # The first step waits for the workers to start; it says nothing of the others.
-        later = timer.read().step_s[1:]
-        return sum(later) / len(later)
+        return drained.step_s
 
     def _timed(
         self,
@@ -185,6 +183,11 @@ class Probe:
             synchronize=self._sync,
         )
         self._seconds["window_s"] = time.perf_counter() - started
+        if abs(window.untimed_share) > PHASES_AGREE_WITHIN:
+            self._notes.append(
+                f"the phases sum up to {1 - window.untimed_share:.1%} of the window: take them, "
+                "and the waiting for data, for no more exact than that"
+            )
         memory = memory_use(self._device)
         loss = job.loss_value()
         trace = self._profiled(job, batches, window)
@@ -193,6 +196,8 @@ class Probe:
             device=device_info(self._device),
             window=window,
             device_ceiling=ceiling,
+            launch_s=self._launch_s,
+            activity=self._activity,
             memory=memory,
             costs=self.costs,
             optimizer_steps=job.steps_taken,
@@ -231,6 +236,42 @@ class Probe:
             max_bytes=probe.trace_max_mb * 1e6,
         )
         self._seconds["profile_s"] = time.perf_counter() - started
+        self._activity = trace.activity
         if trace.note is not None:
             self._notes.append(trace.note)
         return None if trace.file is None else trace.file.name
+
+    def _with_loader_alone(self, measured: Measurement, batches: Iterator[Any]) -> Measurement:
+        """Add the loader ceiling if asked for: the same loader goes on, its batches are dropped.
+
+        It comes last, since it leaves the queues emptier than training does. The score stands even
+        where the loader fails now.
+        """
+        above, probe = self._request.loader_above, self._request.probe
+        if above is None or measured.window.samples_per_s < above:
+            return measured
+        if measured.window.step_ms / 1e3 > probe.loader_ceiling_s:
+            return measured  # a few batches, which the loader may need as long for, tell nothing
+        self._stage("loader ceiling")
+        started = time.perf_counter()
+        ceiling: Estimate | None = None
+        try:
+            window, drained = loader_window(
+                batches,
+                settings=self._request.settings,
+                rel_halfwidth=probe.rel_halfwidth,
+                min_blocks=probe.min_blocks,
+                cap_s=probe.loader_ceiling_s,
+            )
+        except Exception as error:  # whatever the user's dataset raises
+            self._notes.append(f"no loader ceiling: {type(error).__name__}: {error}")
+        else:
+            ceiling = window.throughput
+            if not drained.complete:
+                self._notes.append(
+                    f"the loader alone was timed after {drained.batches} batches, with others that "
+                    "its workers had prepared ahead not used up (probe.loader_ceiling_s): its "
+                    "ceiling may be too high"
+                )
+        self._seconds["loader_ceiling_s"] = time.perf_counter() - started
+        return replace(measured, loader_ceiling=ceiling, costs=self.costs, notes=tuple(self._notes))

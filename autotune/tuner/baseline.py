@@ -56,7 +56,12 @@ def inspect_job(
 
 
 def measure_baseline(
-    settings: Settings, session: Session, *, spent_s: float, profile_above: float | None
+    settings: Settings,
+    session: Session,
+    *,
+    spent_s: float,
+    profile_above: float | None,
+    loader_above: float | None,
 ) -> TrialRecord:
     """Measure the user's own settings; where they lack memory, with the batch halved.
 
@@ -65,6 +70,7 @@ def measure_baseline(
         session: The run of the study; what an earlier run found out about memory counts.
         spent_s: Seconds of the budget that are gone already.
         profile_above: As in `TrialRequest`.
+        loader_above: As in `TrialRequest`.
 
     Returns:
         The trial that was measured.
@@ -88,6 +94,7 @@ def measure_baseline(
                 label="baseline",
                 limit_s=limit_s,
                 profile_above=profile_above,
+                loader_above=loader_above,
             )
             if record.score is not None:
                 return record

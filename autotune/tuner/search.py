@@ -34,7 +34,8 @@ _NOT_THE_SETTINGS = (FailureKind.USER_ERROR, FailureKind.DATASET_ERROR, FailureK
 """Failures that lie in the job rather than in its settings when they repeat."""
 
 _NEAR_BEST = 0.9
-"""Share of the best throughput from which on a trace is worth its time."""
+"""Share of the best throughput from which on a trace and the loader's own rate are worth their
+time."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,14 @@ class SearchRules:
             study included; None for no limit.
         racing: Stop a trial that is surely below the best.
         profile: Which trials get a trace: best, all or none.
+        loader_ceiling: Which trials time the loader alone: best, all or none.
         guided: Trials that go one step from the best before the sampler proposes.
     """
 
     trials: int | None
     racing: bool
     profile: str
+    loader_ceiling: str
     guided: int
 
     def profile_above(self, best: float | None) -> float | None:
@@ -60,9 +63,21 @@ class SearchRules:
         Args:
             best: Best throughput known; None for a trial that gets one in any case but `none`.
         """
-        if self.profile == "none":
-            return None
-        return 0.0 if self.profile == "all" or best is None else _NEAR_BEST * best
+        return _worth_from(self.profile, best)
+
+    def loader_above(self, best: float | None) -> float | None:
+        """Return the throughput from which on a trial times its loader alone; None for never.
+
+        Args:
+            best: As in `profile_above`.
+        """
+        return _worth_from(self.loader_ceiling, best)
+
+
+def _worth_from(trials: str, best: float | None) -> float | None:
+    if trials == "none":
+        return None
+    return 0.0 if trials == "all" or best is None else _NEAR_BEST * best
 
 
 class Search:
@@ -203,6 +218,7 @@ class Search:
             # The expert guess is a yardstick: it is measured to the end.
             race_against=best_score if self._rules.racing and not expert else None,
             profile_above=self._rules.profile_above(None if expert else best_score),
+            loader_above=self._rules.loader_above(None if expert else best_score),
             tell=self._study.add if trial is None else self._teller(trial),
         )
         if not expert:

@@ -61,7 +61,8 @@ class TimePlan:
     def repeat_s(self, record: TrialRecord) -> float:
         """Return the seconds that a trial takes again in the confirmation."""
         costs = record.outcome.costs
-        once = (costs.ceiling_s or 0.0) + (costs.profile_s or 0.0)
+        extras = (costs.ceiling_s, costs.profile_s, costs.loader_ceiling_s)
+        once = sum(seconds or 0.0 for seconds in extras)
         return self.cost_s(record) - once - (1 - _WARM_FIRST_STEP) * (costs.first_step_s or 0.0)
 
     def confirmation_s(self, arms: Iterable[TrialRecord]) -> float:

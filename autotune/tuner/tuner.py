@@ -102,6 +102,7 @@ class Tuner:
             trials=config.budget.trials,
             racing=config.search.pruning == "racing",
             profile=config.probe.profile,
+            loader_ceiling=config.probe.loader_ceiling,
             guided=config.search.guided_trials,
         )
 
@@ -150,6 +151,7 @@ class Tuner:
                 self._session,
                 spent_s=before_s,
                 profile_above=self._rules.profile_above(None),
+                loader_above=self._rules.loader_above(None),
             )
             if baseline.settings != job.baseline:
                 job = around(job, baseline.settings, self._config)

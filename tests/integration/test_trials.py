@@ -95,14 +95,16 @@ def test_a_measurement_is_whole(launcher, ask, tmp_path):
         fused_optimizer=True,
     )
     stages = []
-    seen = launcher.run(ask(TINY, settings, profile_above=0.0), stages.append)
+    seen = launcher.run(ask(TINY, settings, profile_above=0.0, loader_above=0.0), stages.append)
     assert isinstance(seen, Measurement), seen
-    assert stages == ["start", "setup", "warm-up", "ceiling", "warm-up", "window", "profile"]
+    measuring = ["warm-up", "ceiling", "warm-up", "window", "profile", "loader ceiling"]
+    assert stages == ["start", "setup", *measuring]
     assert seen.settings == settings
     assert seen.window.samples == 32 * seen.window.steps
     parts = sum(sum(seen.window.phase_s[phase]) for phase in Phase)
     assert parts == pytest.approx(seen.window.elapsed_s, rel=0.01)
     assert seen.device_ceiling is not None
+    assert seen.loader_ceiling is not None
     assert seen.optimizer_steps > seen.window.steps
     assert seen.memory.peak_reserved_bytes is None, "a CPU has no device memory"
     assert seen.memory.host_peak_bytes > 10e6

@@ -49,6 +49,7 @@ def test_space_values_scalar_empty_and_repeated():
         ({"budget": {"minutes": -3}}, ["budget.minutes", "-3", "greater than 0"]),
         ({"budget": {"minuts": 3}}, ["budget.minuts", "Did you mean 'minutes'"]),
         ({"probe": {"profile": "bst"}}, ["probe.profile", "best, all, none"]),
+        ({"probe": {"loader_ceiling": "bst"}}, ["probe.loader_ceiling", "best, all, none"]),
         ({"probe": {"min_blocks": 1}}, ["probe.min_blocks"]),
         ({"search": {"sampler": "tpee"}}, ["search.sampler", "Did you mean 'tpe'"]),
         ({"confirmation": {"min_rounds": 2}}, ["confirmation.min_rounds", "3"]),

@@ -15,9 +15,9 @@ from factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measurement import FailureKind
+from autotune.measurement import DeviceActivity, FailureKind
 from autotune.result import Role, TrialRecord
-from autotune.statistics import Verdict
+from autotune.statistics import Estimate, Verdict
 from autotune.tracking.content import clean, result_content, run_name, trial_content
 
 
@@ -126,3 +126,40 @@ def test_a_trial_describes_itself() -> None:
 def test_metrics_are_short_enough_to_read() -> None:
     for value in trial_content(make_trial(0)).metrics.values():
         assert len(f"{value!r}".lstrip("0.").replace(".", "")) <= 7
+
+
+def test_what_holds_a_job_back_is_logged() -> None:
+    activity = DeviceActivity(
+        kernels_per_step=900.0,
+        kernel_ms=12.5,
+        copy_ms=1.5,
+        copy_pinned=True,
+        synchronizations_per_step=1.0,
+    )
+    measured = replace(
+        make_measurement(BASELINE, 1000, ceiling=2500),
+        loader_ceiling=Estimate(1020, 1000, 1040),
+        launch_s=0.004,
+        activity=activity,
+    )
+    content = trial_content(make_trial(1, outcome=measured))
+    assert content.tags["bottleneck"] == "input-bound"
+    assert content.metrics["loader_ceiling_samples_per_s_low"] == 1000
+    assert content.metrics["launch_ms"] == 4
+    assert content.metrics["kernels_per_step"] == 900
+    assert content.metrics["kernel_ms"] == 12.5
+    assert content.metrics["synchronizations_per_step"] == 1
+    parts = ("stall", "copying", "slowed", "idle", "computing")
+    assert sum(content.metrics[f"{part}_share"] for part in parts) == pytest.approx(1, abs=1e-3)
+    plain = trial_content(make_trial(1))
+    assert "launch_ms" not in plain.metrics
+    assert "idle_share" not in plain.metrics
+
+
+def test_a_study_tells_what_holds_back_before_and_after() -> None:
+    made = make_result()
+    free = make_trial(2, outcome=make_measurement(BEST, 3450, stall_share=0.0))
+    tags = result_content(replace(made, best=free)).tags
+    assert (tags["baseline_bottleneck"], tags["bottleneck"]) == ("input-bound", "device-bound")
+    kept = result_content(replace(made, best=free, recommended=BASELINE)).tags
+    assert kept["bottleneck"] == "input-bound", "of the settings that are recommended"

@@ -254,11 +254,15 @@ def test_an_outraced_trial_is_pruned_with_the_rate_that_was_seen(tmp_path: Path)
 
 
 def test_pruning_and_profiling_can_be_turned_off(tmp_path: Path) -> None:
-    config = make_config(search=SearchConfig(pruning="none"), probe=ProbeConfig(profile="none"))
+    config = make_config(
+        search=SearchConfig(pruning="none"),
+        probe=ProbeConfig(profile="none", loader_ceiling="none"),
+    )
     bench = Bench(config, tmp_path)
     bench.run()
     assert {request.race_against for request in bench.launcher.requests} == {None}
     assert {request.profile_above for request in bench.launcher.requests} == {None}
+    assert {request.loader_above for request in bench.launcher.requests} == {None}
 
 
 def test_traces_are_for_the_yardsticks_and_what_comes_near_the_best(tmp_path: Path) -> None:
@@ -269,6 +273,19 @@ def test_traces_are_for_the_yardsticks_and_what_comes_near_the_best(tmp_path: Pa
     first, second, third = bench.launcher.requests[:3]
     assert (first.profile_above, second.profile_above) == (0.0, 0.0)
     assert third.profile_above == pytest.approx(0.9 * result.expert.score)
+
+
+def test_the_loader_alone_is_timed_in_the_trials_that_are_looked_at_closely(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(make_config(), tmp_path)
+    result = bench.run()
+    assert result.expert is not None
+    assert result.expert.score is not None
+    first, second, third = bench.launcher.requests[:3]
+    assert (first.loader_above, second.loader_above) == (0.0, 0.0)
+    assert third.loader_above == pytest.approx(0.9 * result.expert.score)
+    assert bench.launcher.requests[-1].loader_above is None, "the confirmation has no use for it"
 
 
 @pytest.mark.parametrize(
