@@ -24,6 +24,7 @@ class TrialRequest:
             None: run to the end.
         measure_ceiling: Measure the device ceiling as well.
         profile_above: Record a trace when the throughput is at least this, samples/s; None: never.
+        repeat_disturbed: Measure a window once more that the machine disturbed.
     """
 
     workload: WorkloadSpec
@@ -36,3 +37,4 @@ class TrialRequest:
     race_against: float | None = None
     measure_ceiling: bool = True
     profile_above: float | None = None
+    repeat_disturbed: bool = True

@@ -19,6 +19,7 @@ from autotune.statistics import Verdict
 from autotune.tracking.tracker import Tracker
 from autotune.tuner.baseline import INSPECTION_BATCH, measure_baseline, too_small
 from autotune.tuner.confirm import Confirmer
+from autotune.tuner.disturbance import busy_note, disturbed_note
 from autotune.tuner.ledger import Ledger
 from autotune.tuner.observer import Observer, StudyPlan
 from autotune.tuner.prepare import PreparedJob, around, facts_of, open_search, prepare_job
@@ -189,6 +190,8 @@ class Tuner:
                 notes=job.space.notes,
             )
         )
+        if (busy := busy_note(job.facts)) is not None:
+            self._session.note(busy)
         if finished := len(self._session.ledger.records):
             self._session.note(f"the study is continued: {finished} trials are finished already")
 
@@ -219,6 +222,8 @@ class Tuner:
 
     def _result(self, job: PreparedJob, baseline: TrialRecord, outcome: _Outcome) -> StudyResult:
         workload = self._config.workload
+        if (disturbed := disturbed_note(self._session.ledger.records)) is not None:
+            self._session.note(disturbed)
         return StudyResult(
             study=self._config.study_name,
             folder=str(self._folder),
