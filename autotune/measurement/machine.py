@@ -94,9 +94,10 @@ class MachineState:
                 f"other processes used {self.other_cpu_cores:.1f} of {self.affinity_cores} cores"
             )
         if (self.steal_share or 0.0) >= LOST_FROM:
-            found.append(f"the hypervisor took {self.steal_share:.0%} of the processor time")
+            found.append(f"the hypervisor took {_percent(self.steal_share)} of the processor time")
         if (self.device_other_share or 0.0) >= LOST_FROM:
-            found.append(f"another process used the device {self.device_other_share:.0%} of it")
+            share = _percent(self.device_other_share)
+            found.append(f"another process used the device in {share} of the time")
         if reasons := [reason for reason in self.throttle_reasons if reason in THROTTLED]:
             found.append(f"the device lowered its clocks{self._clocks}: {', '.join(reasons)}")
         return tuple(found)
@@ -110,7 +111,7 @@ class MachineState:
         if self.quota_throttled_share:
             found.append(
                 f"the CPU quota of {self.quota_cores:g} cores was used up in "
-                f"{self.quota_throttled_share:.0%} of its periods"
+                f"{_percent(self.quota_throttled_share)} of its periods"
             )
         return tuple(found)
 
@@ -142,3 +143,7 @@ class MachineState:
         if self.sm_clock_mhz is None or self.sm_clock_max_mhz is None:
             return ""
         return f" to {self.sm_clock_mhz:.0f} of {self.sm_clock_max_mhz:.0f} MHz"
+
+
+def _percent(share: float | None) -> str:
+    return f"{100 * (share or 0.0):.0f} %"
