@@ -176,7 +176,9 @@ class Tuner:
         return prepare_job(self._config, facts, measured.settings if measured else None)
 
     def _announce(self, job: PreparedJob) -> None:
-        self._session.notes.extend(job.space.notes)
+        busy = busy_note(job.facts)
+        notes = (*([] if busy is None else [busy]), *job.space.notes)
+        self._session.notes.extend(notes)
         self._session.observer.study_started(
             StudyPlan(
                 study=self._config.study_name,
@@ -187,11 +189,9 @@ class Tuner:
                 knobs=job.space.knobs,
                 baseline=job.baseline,
                 expert=job.expert,
-                notes=job.space.notes,
+                notes=notes,
             )
         )
-        if (busy := busy_note(job.facts)) is not None:
-            self._session.note(busy)
         if finished := len(self._session.ledger.records):
             self._session.note(f"the study is continued: {finished} trials are finished already")
 
