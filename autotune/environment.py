@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_CGROUPS = Path("/proc/self/cgroup")
 _PACKAGES = ("torch", "torchvision", "optuna", "mlflow", "numpy", "autotune")
 
 
@@ -84,21 +85,52 @@ def usable_cpus() -> int:
 
     The smaller of the affinity mask and the cgroup's CPU quota: `os.cpu_count()` counts the host.
     """
-    if sys.platform == "linux":
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
-    quota = cgroup_cpu_quota()
+    allowed, quota = len(allowed_cpus()), cgroup_cpu_quota()
     return allowed if quota is None else max(1, min(allowed, math.floor(quota)))
 
 
-def cgroup_cpu_quota(root: Path = _CGROUP) -> float | None:
-    """Return the cgroup's CPU quota in processors (v2, then v1), or None without one."""
-    if text := _read(root / "cpu.max"):
+def allowed_cpus() -> frozenset[int]:
+    """Return the numbers of the processors that this process may run on, by its affinity mask."""
+    if sys.platform == "linux":
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def cgroup_cpu_quota(root: Path = _CGROUP, own: Path = _OWN_CGROUPS) -> float | None:
+    """Return the tightest CPU quota on this process in processors, or None without one."""
+    quotas = [quota for folder in cpu_cgroups(root, own) if (quota := _quota(folder)) is not None]
+    return min(quotas, default=None)
+
+
+def cpu_cgroups(root: Path = _CGROUP, own: Path = _OWN_CGROUPS) -> tuple[Path, ...]:
+    """Return the folders of the cgroups that limit this process's CPU time, its own one first.
+
+    A quota of any ancestor holds as well. In a container the hierarchy usually begins with the
+    container's own cgroup, and paths that `/proc/self/cgroup` tells in the host's terms are absent.
+
+    Args:
+        root: Where the cgroup file systems are mounted (v2, or the folder of the v1 ones).
+        own: The file that names this process's cgroups, a line `id:controllers:path` each.
+    """
+    folders: list[Path] = []
+    for line in (_read(own) or "0::/").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        base = root if not controllers else root / "cpu"
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        inner = base / path.strip("/")
+        folders += [inner, *(parent for parent in inner.parents if parent.is_relative_to(base))]
+    found = [*folders, root, root / "cpu"]
+    return tuple(folder for folder in dict.fromkeys(found) if folder.is_dir())
+
+
+def _quota(cgroup: Path) -> float | None:
+    """Return the quota of one cgroup in processors (v2, then v1), or None without one."""
+    if text := _read(cgroup / "cpu.max"):
         quota, _, period = text.partition(" ")
         return None if quota == "max" else int(quota) / int(period or 100_000)
-    quota_us = _read(root / "cpu" / "cpu.cfs_quota_us")
-    period_us = _read(root / "cpu" / "cpu.cfs_period_us")
+    quota_us = _read(cgroup / "cpu.cfs_quota_us")
+    period_us = _read(cgroup / "cpu.cfs_period_us")
     if quota_us is None or period_us is None or int(quota_us) <= 0:
         return None
     return int(quota_us) / int(period_us)

@@ -26,6 +26,7 @@ class TrialRequest:
         profile_above: Record a trace when the throughput is at least this, samples/s; None: never.
         loader_above: Measure the loader ceiling when the throughput is at least this, samples/s;
             None: never.
+        repeat_disturbed: Measure a window once more that the machine disturbed.
     """
 
     workload: WorkloadSpec
@@ -39,3 +40,4 @@ class TrialRequest:
     measure_ceiling: bool = True
     profile_above: float | None = None
     loader_above: float | None = None
+    repeat_disturbed: bool = True

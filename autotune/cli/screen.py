@@ -156,6 +156,9 @@ class Screen:
         self._print(f"\n{ending.files}")
 
     def _about(self, record: TrialRecord) -> str:
+        return "; ".join([self._what(record), *_disturbed(record)])
+
+    def _what(self, record: TrialRecord) -> str:
         if record.role is Role.CONFIRMATION:
             return self._label
         if record.settings == self._baseline:
@@ -226,6 +229,11 @@ def _reason(record: TrialRecord) -> str | None:
     if record.failure is not None:
         return f"{record.state}: {record.failure.failure}: {record.failure.message}"
     return f"not to be used: {record.infeasible}" if record.infeasible is not None else None
+
+
+def _disturbed(record: TrialRecord) -> list[str]:
+    measured = record.measurement
+    return [f"disturbed: {text}" for text in measured.window.disturbances] if measured else []
 
 
 def _minutes(seconds: float) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from autotune.measure.machine import MachineWatch
 from autotune.measure.timers import PhaseTimer
 from autotune.measurement import StopReason, Window
 from autotune.statistics import LEVEL, Estimate, rate_estimate, student_t
@@ -109,6 +110,7 @@ def run_window(
     timer: PhaseTimer,
     rule: StopRule,
     synchronize: Callable[[], None],
+    watch: MachineWatch | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Window:
     """Run steps until the rule ends the window, and return what was seen.
@@ -121,12 +123,15 @@ def run_window(
         timer: Records the boundaries.
         rule: When to end.
         synchronize: Waits for the device; called at both ends, never in between.
+        watch: Watches the machine meanwhile; None for nobody.
         clock: Host clock in seconds.
     """
     student_t(1, LEVEL)  # the first call imports scipy: 0.5 s that belong to no window
     seen: list[StepSeen] = []
     samples = 0
     decision: tuple[StopReason, str | None] | None = None
+    if watch is not None:
+        watch.begin()
     synchronize()
     started = clock()
     timer.begin()
@@ -139,6 +144,7 @@ def run_window(
         decision = rule.decide(timer.finished_steps(), samples / len(seen), clock() - started)
     synchronize()
     elapsed_s = clock() - started
+    machine = None if watch is None else watch.end()
     times = timer.read()
     stop, unmet = decision
     return Window(
@@ -151,4 +157,5 @@ def run_window(
         steps_per_block=rule.steps_per_block,
         stop=stop,
         unmet=unmet,
+        machine=machine,
     )

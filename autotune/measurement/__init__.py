@@ -8,7 +8,7 @@ from autotune.measurement.compilation import CompileReport
 from autotune.measurement.costs import Costs
 from autotune.measurement.facts import JobFacts
 from autotune.measurement.failure import FailureKind, TrialFailure
-from autotune.measurement.machine import MachineState
+from autotune.measurement.machine import MachineState, ThrottleReason
 from autotune.measurement.measurement import Measurement
 from autotune.measurement.memory import MemoryUse
 from autotune.measurement.numerics import NumericsReport
@@ -31,6 +31,7 @@ __all__ = [
     "Phase",
     "Record",
     "StopReason",
+    "ThrottleReason",
     "TrialFailure",
     "Window",
     "from_json",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from autotune.environment import DeviceInfo
+from autotune.measurement.machine import MachineState
 from autotune.measurement.version import SCHEMA_VERSION
 
 
@@ -20,6 +21,7 @@ class JobFacts:
         image_input: Batches hold a 4-D floating tensor, so channels_last applies.
         resident: The data is one batch that stays on the device; no DataLoader is involved.
         seconds_per_sample: Seconds of a plain eager step per sample, from a small batch.
+        machine: What the machine did meanwhile; None where it was not watched.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -30,3 +32,4 @@ class JobFacts:
     image_input: bool
     resident: bool
     seconds_per_sample: float
+    machine: MachineState | None = None

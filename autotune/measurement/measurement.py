@@ -63,3 +63,8 @@ class Measurement:
     last_loss: float | None
     trace: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def samples_per_joule(self) -> float | None:
+        """Samples trained in the window per joule that the device used; None without an energy."""
+        return self.window.samples_per_joule

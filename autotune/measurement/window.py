@@ -100,6 +100,17 @@ class Window:
         return 1 - sum(self.step_s) / self.elapsed_s
 
     @property
+    def samples_per_joule(self) -> float | None:
+        """Samples trained per joule that the device used; None where it tells no energy."""
+        energy_j = None if self.machine is None else self.machine.energy_j
+        return self.samples / energy_j if energy_j else None
+
+    @property
+    def disturbances(self) -> tuple[str, ...]:
+        """What may have made the window slower than the setting is; empty if nothing is known."""
+        return () if self.machine is None else self.machine.disturbances
+
+    @property
     def stall_share(self) -> float:
         """Share of the window in which the device waited for data, 0 to 1."""
         return min(1.0, sum(self.stall_s) / self.elapsed_s)

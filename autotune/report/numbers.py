@@ -34,6 +34,11 @@ def milliseconds(value_ms: float | None) -> str:
     return _plain(value_ms)
 
 
+def plain(value: float | None) -> str:
+    """Return a number without a unit (it stands in the heading): `3.12`."""
+    return _plain(value)
+
+
 def gibibytes(value_bytes: float | None) -> str:
     """Return bytes as GiB: `23.4 GiB`."""
     return MISSING if value_bytes is None else f"{_plain(value_bytes / 2**30)} GiB"

@@ -8,6 +8,7 @@ from autotune.measurement import StopReason
 from autotune.report import numbers
 from autotune.report.bottleneck import bottleneck, share_table
 from autotune.report.cost import study_cost
+from autotune.report.machine import disturbance, machine_lines
 from autotune.report.phases import phase_table
 from autotune.report.summary import headline
 from autotune.report.table import table
@@ -41,6 +42,7 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
         ("Settings", _settings),
         ("A step, before and after", phase_table),
         ("Bottleneck", _bottlenecks),
+        ("Machine meanwhile", lambda result: _bullets(machine_lines(result))),
         ("Confirmation", _confirmation),
         ("Failed trials", _failures),
         ("All trials", _trials),
@@ -150,7 +152,7 @@ def _trials(result: StudyResult) -> str:
                 str(trial.role),
                 trial.settings.label(baseline) or "(baseline)",
                 numbers.rate(measured.window.throughput if measured else None),
-                _state(trial),
+                f"{_state(trial)}{disturbance(trial)}",
             ]
         )
     found = table(["trial", "role", "differs from the baseline in", "samples/s", "state"], rows)

@@ -30,6 +30,7 @@ class PhaseRow:
         host_wait_ms: Mean milliseconds per step that `next(loader)` took on the host.
         device_memory_bytes: Peak memory held on the device.
         host_memory_bytes: Peak resident memory of the process and its workers.
+        samples_per_joule: Samples trained per joule that the device used.
     """
 
     label: str
@@ -44,6 +45,7 @@ class PhaseRow:
     host_wait_ms: float | None = None
     device_memory_bytes: int | None = None
     host_memory_bytes: int | None = None
+    samples_per_joule: float | None = None
 
 
 def phase_rows(result: StudyResult) -> tuple[PhaseRow, ...]:
@@ -78,6 +80,7 @@ def phase_table(result: StudyResult) -> str:
         ("host wait, ms", lambda row: numbers.milliseconds(row.host_wait_ms)),
         ("device memory, peak", lambda row: numbers.gibibytes(row.device_memory_bytes)),
         ("host memory, peak", lambda row: numbers.gibibytes(row.host_memory_bytes)),
+        ("samples/joule (device)", lambda row: numbers.plain(row.samples_per_joule)),
     )
     cells = [[name, *(show(row) for row in rows)] for name, show in lines]
     known = [line for line in cells if any(cell != numbers.MISSING for cell in line[1:])]
@@ -112,4 +115,5 @@ def _measured_row(label: str, throughput: Estimate | None, measured: Measurement
         host_wait_ms=window.host_wait_ms,
         device_memory_bytes=memory.peak_reserved_bytes,
         host_memory_bytes=memory.host_peak_bytes,
+        samples_per_joule=measured.samples_per_joule,
     )

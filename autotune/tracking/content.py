@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from autotune.diagnosis import Part, diagnose
-from autotune.measurement import DeviceActivity, Measurement, Phase
+from autotune.measurement import DeviceActivity, MachineState, Measurement, Phase
 from autotune.result import Arm, Confirmation, StudyResult, TrialRecord
 from autotune.settings import Settings, yaml_word
 from autotune.statistics import Estimate
@@ -62,6 +62,7 @@ def trial_content(trial: TrialRecord) -> Content:
         metrics |= asdict(trial.failure.costs)
     if trial.measurement is not None:
         measured = trial.measurement
+        machine = measured.window.machine
         score = SCORE if trial.infeasible is None else f"infeasible_{SCORE}"
         metrics |= _estimate(score, measured.window.throughput) | _measured(measured)
         tags |= {
@@ -69,6 +70,8 @@ def trial_content(trial: TrialRecord) -> Content:
             "unmet": measured.window.unmet,
             "device": measured.device.name,
             "bottleneck": str(diagnose(measured).bottleneck),
+            "disturbed": "; ".join(measured.window.disturbances) or None,
+            "limited": "; ".join(machine.limits) or None if machine is not None else None,
             "notes": "\n".join(measured.notes) or None,
         }
     tags["mlflow.note.content"] = _description(trial)
@@ -155,6 +158,9 @@ def _measured(measured: Measurement) -> dict[str, float | None]:
         "alloc_retries": memory.alloc_retries,
         "skipped_steps": measured.skipped_steps,
         "last_loss": measured.last_loss,
+        "samples_per_joule": measured.samples_per_joule,
+        "repeated_windows": measured.repeated_windows,
+        **_machine(window.machine),
         **asdict(measured.costs),
     }
 
@@ -178,6 +184,23 @@ def _activity(activity: DeviceActivity | None) -> dict[str, float | None]:
 
 def _bottleneck(trial: TrialRecord) -> str | None:
     return None if trial.measurement is None else str(diagnose(trial.measurement).bottleneck)
+
+
+def _machine(state: MachineState | None) -> dict[str, float | None]:
+    if state is None:
+        return {}
+    return {
+        "sm_clock_mhz": state.sm_clock_mhz,
+        "temperature_c": state.temperature_c,
+        "power_w": state.power_w,
+        "energy_j": state.energy_j,
+        "device_processes": state.device_processes,
+        "device_other_share": state.device_other_share,
+        "load_average": state.load_average,
+        "other_cpu_cores": state.other_cpu_cores,
+        "steal_share": state.steal_share,
+        "quota_throttled_share": state.quota_throttled_share,
+    }
 
 
 def _speedups(confirmation: Confirmation) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ import torch
 
 from autotune.loader import resident_batch
 from autotune.measure.device import device_info, synchronize
+from autotune.measure.machine import MIN_COUNTED_S, MachineWatch
 from autotune.measure.timers import HostTimer
 from autotune.measurement import JobFacts
 from autotune.request import TrialRequest
@@ -24,8 +25,12 @@ PLAIN_BATCH = 4
 def inspect_job(workload: Workload, request: TrialRequest, device: torch.device) -> JobFacts:
     """Train three plain eager steps on a small batch and return what they tell.
 
-    The last step is timed: the first ones pay for allocations and kernel selection.
+    The last step is timed: the first ones pay for allocations and kernel selection. The machine is
+    watched meanwhile, or for a moment longer, so that a busy one is told before anything counts.
     """
+    watch = MachineWatch(device)
+    watch.begin()
+    watched_s = time.perf_counter()
     size = dataset_size(workload)
     samples = PLAIN_BATCH if size is None else max(1, min(PLAIN_BATCH, size))
     job = TrainingJob(workload, Settings(batch_size=samples), device, request.seed)
@@ -38,6 +43,7 @@ def inspect_job(workload: Workload, request: TrialRequest, device: torch.device)
         synchronize(device)
         step_s = time.perf_counter() - started
     job.loss_value()
+    time.sleep(max(0.0, watched_s + MIN_COUNTED_S - time.perf_counter()))
     return JobFacts(
         device=device_info(device),
         dataset_size=size,
@@ -45,6 +51,7 @@ def inspect_job(workload: Workload, request: TrialRequest, device: torch.device)
         image_input=has_image(batch),
         resident=workload.resident,
         seconds_per_sample=step_s / samples,
+        machine=watch.end(),
     )
 
 

@@ -24,7 +24,7 @@ class StudyPlan:
         knobs: Settings with a choice to make.
         baseline: The user's own settings.
         expert: The expert guess; None when it is not asked for, or is the baseline.
-        notes: What was left out of the search, and why, in words.
+        notes: What the user should know before, such as what was left out of the search, in words.
     """
 
     study: str

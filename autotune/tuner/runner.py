@@ -18,6 +18,7 @@ from autotune.result import Role, TrialRecord
 from autotune.search.records import trial_folder, write_record
 from autotune.settings import Settings
 from autotune.tracking.tracker import Tracker
+from autotune.tuner.disturbance import Repeats
 from autotune.tuner.ledger import Ledger
 from autotune.tuner.observer import Observer
 
@@ -56,6 +57,7 @@ class TrialRunner:
         self._observer = observer
         self._ledger = ledger
         self._clock = clock
+        self._repeats = Repeats()
 
     def run(
         self,
@@ -97,6 +99,7 @@ class TrialRunner:
             profile_above=profile_above,
             loader_above=loader_above,
             measure_ceiling=measure_ceiling,
+            repeat_disturbed=self._repeats.worthwhile,
         )
         self._observer.trial_started(number, role, settings, label)
         started_at, start_s = time.time(), self._clock()
@@ -104,6 +107,7 @@ class TrialRunner:
         total_s = self._clock() - start_s
         if isinstance(outcome, TrialFailure) and outcome.failure is FailureKind.INTERRUPTED:
             raise KeyboardInterrupt
+        self._repeats.learn(outcome)
         record = _record(number, role, outcome, started_at, total_s)
         with held_interrupts():
             write_record(self._folder, record)

@@ -19,6 +19,7 @@ from autotune.statistics import Verdict
 from autotune.tracking.tracker import Tracker
 from autotune.tuner.baseline import INSPECTION_BATCH, measure_baseline, too_small
 from autotune.tuner.confirm import Confirmer
+from autotune.tuner.disturbance import busy_note, disturbed_note
 from autotune.tuner.ledger import Ledger
 from autotune.tuner.observer import Observer, StudyPlan
 from autotune.tuner.prepare import PreparedJob, around, facts_of, open_search, prepare_job
@@ -177,7 +178,9 @@ class Tuner:
         return prepare_job(self._config, facts, measured.settings if measured else None)
 
     def _announce(self, job: PreparedJob) -> None:
-        self._session.notes.extend(job.space.notes)
+        busy = busy_note(job.facts)
+        notes = (*([] if busy is None else [busy]), *job.space.notes)
+        self._session.notes.extend(notes)
         self._session.observer.study_started(
             StudyPlan(
                 study=self._config.study_name,
@@ -188,7 +191,7 @@ class Tuner:
                 knobs=job.space.knobs,
                 baseline=job.baseline,
                 expert=job.expert,
-                notes=job.space.notes,
+                notes=notes,
             )
         )
         if finished := len(self._session.ledger.records):
@@ -221,6 +224,8 @@ class Tuner:
 
     def _result(self, job: PreparedJob, baseline: TrialRecord, outcome: _Outcome) -> StudyResult:
         workload = self._config.workload
+        if (disturbed := disturbed_note(self._session.ledger.records)) is not None:
+            self._session.note(disturbed)
         return StudyResult(
             study=self._config.study_name,
             folder=str(self._folder),

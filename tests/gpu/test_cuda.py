@@ -1,5 +1,9 @@
 """What only a CUDA device can show. Skipped without one; run with `pytest -m gpu`."""
 
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -8,6 +12,8 @@ import torch
 from autotune.config import ProbeConfig, WorkloadSpec
 from autotune.launch.local import LocalLauncher
 from autotune.measure.device import device_info, memory_use, synchronize
+from autotune.measure.machine import MachineWatch
+from autotune.measure.nvml import device_name, open_gauges
 from autotune.measure.timers import EventTimer, Mark
 from autotune.measure.trace import record_trace
 from autotune.measure.window import StepSeen, StopRule, run_window
@@ -88,6 +94,56 @@ def test_device_and_its_memory():
     assert info.memory_bytes > 1 << 30
     keep = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     assert memory_use(keep.device).peak_allocated_bytes >= 1 << 28
+
+
+def test_the_machine_is_watched_over_a_busy_window():
+    job = MatmulJob(0.0, 20)
+    watch = MachineWatch(job.device)
+    job.window()  # the first calls are slow
+    watch.begin()
+    ends = time.perf_counter() + 2.0
+    while time.perf_counter() < ends:
+        for _ in range(50):
+            job._matrix @ job._matrix
+        synchronize(job.device)
+    state = watch.end()
+    if state.sm_clock_mhz is None:
+        pytest.skip("NVML tells nothing of this device")
+    assert 0 < state.sm_clock_mhz <= state.sm_clock_max_mhz
+    assert 0 < state.temperature_c < 120
+    if state.power_w is None:
+        pytest.skip("NVML tells no power of this device")
+    assert state.power_w > 50
+    assert state.energy_j > 100
+    # Over the same time, NVML's own reading of the power is of the same size.
+    gauges = open_gauges(device_name(job.device))
+    assert 0.3 < state.power_w / gauges.power_w() < 3
+
+
+def test_a_second_process_on_the_device_is_seen_or_not_told():
+    torch.empty(1, device="cuda")
+    busy = (
+        "import torch; a = torch.randn(4096, 4096, device='cuda'); print('on', flush=True)\n"
+        "while True:\n    for _ in range(20): a @ a\n    torch.cuda.synchronize()"
+    )
+    shell = f'{sys.executable} -c "{busy}" & echo $!'
+    with subprocess.Popen(["sh", "-c", shell], stdout=subprocess.PIPE, text=True) as started:
+        pid = int(started.stdout.readline())
+        try:
+            assert started.stdout.readline().strip() == "on"
+            watch = MachineWatch(torch.device("cuda"))
+            watch.begin()
+            ends = time.perf_counter() + 2.0
+            matrix = torch.randn(4096, 4096, device="cuda")
+            while time.perf_counter() < ends:
+                matrix @ matrix
+                synchronize(matrix.device)
+            state = watch.end()
+        finally:
+            os.kill(pid, signal.SIGKILL)
+    assert state.device_processes is None or state.device_processes >= 1
+    if state.device_other_share is not None:
+        assert any("another process used the device" in text for text in state.disturbances)
 
 
 def test_a_trace_has_the_steps_and_kernels(tmp_path):

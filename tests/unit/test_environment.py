@@ -2,7 +2,13 @@ import os
 import subprocess
 import sys
 
-from autotune.environment import cgroup_cpu_quota, environment, memory_limit_bytes, usable_cpus
+from autotune.environment import (
+    cgroup_cpu_quota,
+    cpu_cgroups,
+    environment,
+    memory_limit_bytes,
+    usable_cpus,
+)
 
 
 def test_quota_of_the_second_cgroup_version(tmp_path):
@@ -19,6 +25,25 @@ def test_quota_of_the_first_cgroup_version(tmp_path):
     assert cgroup_cpu_quota(tmp_path) == 4.0
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1")
     assert cgroup_cpu_quota(tmp_path) is None
+
+
+def test_a_quota_of_an_ancestor_holds_as_well(tmp_path):
+    own = tmp_path / "cgroup"
+    own.write_text("0::/user.slice/job\n")
+    inner = tmp_path / "user.slice" / "job"
+    inner.mkdir(parents=True)
+    (inner / "cpu.max").write_text("800000 100000\n")
+    (inner.parent / "cpu.max").write_text("250000 100000\n")
+    assert cgroup_cpu_quota(tmp_path, own) == 2.5
+    assert cpu_cgroups(tmp_path, own) == (inner, inner.parent, tmp_path)
+    v1 = tmp_path / "cpu" / "docker" / "ab"
+    v1.mkdir(parents=True)
+    (v1 / "cpu.cfs_quota_us").write_text("50000")
+    (v1 / "cpu.cfs_period_us").write_text("100000")
+    own.write_text("5:memory:/docker/ab\n4:cpu,cpuacct:/docker/ab\n")
+    assert cgroup_cpu_quota(tmp_path, own) == 0.5
+    own.write_text("4:cpu,cpuacct:/a/path/of/the/host\n")
+    assert cgroup_cpu_quota(tmp_path, own) is None
 
 
 def test_no_cgroup_is_no_quota(tmp_path):

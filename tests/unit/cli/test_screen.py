@@ -21,6 +21,7 @@ from rich.console import Console
 
 from autotune.cli.ending import ending
 from autotune.cli.screen import Screen
+from autotune.measurement import MachineState
 from autotune.result import Arm, Role
 from autotune.tuner import StudyPlan
 
@@ -103,6 +104,23 @@ def test_a_line_says_why_a_trial_has_no_result() -> None:
     assert "pruned: out_of_memory: CUDA out of memory" in failed
     (outraced,) = (line for line in lines if line.startswith("4 "))
     assert "stopped: surely slower" in outraced
+
+
+def test_a_line_says_that_the_machine_disturbed_the_trial() -> None:
+    state = MachineState(affinity_cores=2, usable_cores=2, other_cpu_cores=1.7)
+    measured = make_measurement(BEST, 3400)
+    measured = replace(measured, window=replace(measured.window, machine=state))
+    file = io.StringIO()
+    with Screen(Console(file=file, highlight=False), Clock()) as screen:
+        screen.study_started(PLAN)
+        screen.trial_finished(make_trial(5, outcome=measured), None)
+        screen.trial_started(6, Role.CONFIRMATION, BEST, "confirmation 1: best")
+        screen.trial_finished(make_trial(6, Role.CONFIRMATION, measured), None)
+    searched, confirmed = (line for line in file.getvalue().splitlines() if line[:1] in ("5", "6"))
+    assert searched.endswith("; disturbed: other processes used 1.7 of 2 cores")
+    assert confirmed.endswith(
+        "confirmation 1: best; disturbed: other processes used 1.7 of 2 cores"
+    )
 
 
 def test_confirmation_lines_name_the_contestant() -> None:

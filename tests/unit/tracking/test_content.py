@@ -15,7 +15,7 @@ from factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measurement import DeviceActivity, FailureKind
+from autotune.measurement import DeviceActivity, FailureKind, MachineState, ThrottleReason
 from autotune.result import Role, TrialRecord
 from autotune.statistics import Estimate, Verdict
 from autotune.tracking.content import clean, result_content, run_name, trial_content
@@ -39,6 +39,34 @@ def test_a_measurement_gives_metrics_with_units() -> None:
     assert "profile_s" not in metrics
     assert content.params["prefetch_factor"] == "null"
     assert content.tags["state"] == "complete"
+
+
+def test_the_machine_of_a_window_is_logged() -> None:
+    state = MachineState(
+        sm_clock_mhz=1410.0,
+        temperature_c=64.0,
+        power_w=683.0,
+        energy_j=320.0,
+        throttle_reasons=(ThrottleReason.SW_POWER_CAP,),
+        affinity_cores=2,
+        usable_cores=2,
+        other_cpu_cores=1.7,
+    )
+    measured = make_measurement()
+    window = replace(measured.window, machine=state)
+    content = trial_content(
+        make_trial(1, outcome=replace(measured, window=window, repeated_windows=1))
+    )
+    assert content.metrics["samples_per_joule"] == 4
+    assert content.metrics["repeated_windows"] == 1
+    for name in ("sm_clock_mhz", "temperature_c", "power_w", "energy_j", "other_cpu_cores"):
+        assert content.metrics[name] == getattr(state, name)
+    assert "steal_share" not in content.metrics
+    assert content.tags["disturbed"] == "other processes used 1.7 of 2 cores"
+    assert content.tags["limited"].startswith("the power limit held")
+    unwatched = trial_content(make_trial(1))
+    assert "samples_per_joule" not in unwatched.metrics
+    assert not {"disturbed", "limited"} & set(unwatched.tags)
 
 
 def test_a_failure_has_a_reason_and_no_score() -> None:
