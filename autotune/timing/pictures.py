@@ -44,6 +44,7 @@ def plot_steps(report: StepReport, path: str | PathLike[str]) -> None:
     marks = "vosD"
     for number, group in enumerate(report.spikes):
         period = "spikes" if group.every is None else f"every {group.every:,} steps"
+        period = "first of an epoch" if group.at_restart else period
         steps = np.array(group.steps)
         axes.plot(
             steps,

@@ -66,7 +66,7 @@ class SpikeGroup:
         phase: Outermost phase in which most of the excess lies.
         every: Their period in steps; None if they show none.
         due: Steps at which the period would have had a spike; None without a period.
-        at_restart: Most of them are the first step after a loader was started.
+        at_restart: They are the steps in which a loader was started anew: the first of an epoch.
     """
 
     steps: tuple[int, ...]
@@ -227,22 +227,19 @@ class StepReport:
         count = len(group.steps)
         shown = ", ".join(f"{step:,}" for step in group.steps[:_SHOWN_STEPS])
         shown += ", ..." if count > _SHOWN_STEPS else ""
+        if group.at_restart:
+            return (
+                f"first step of an epoch (step {shown}): {more}: the loader starting anew? "
+                "(persistent_workers=True keeps its workers)"
+            )
         if group.every is None:
             noun = "spike" if count == 1 else f"{count} spikes"
             return f"{noun} without a period (step {shown}): {more}"
-        cause = _likely_cause(group)
+        cause = ": a checkpoint, an evaluation or logging?" if group.phase == OTHER else ""
         return (
             f"every {group.every:,} steps (step {shown}; {count} of {group.due} times): "
-            f"{more}{f': {cause}?' if cause else ''}"
+            f"{more}{cause}"
         )
-
-
-def _likely_cause(group: SpikeGroup) -> str | None:
-    if group.at_restart:
-        return "the loader starting anew for each epoch (persistent_workers=True keeps its workers)"
-    if group.phase == OTHER:
-        return "a checkpoint, an evaluation or logging"
-    return None
 
 
 def _in_ms(seconds: Estimate) -> Estimate:
@@ -365,6 +362,15 @@ def _spikes(
     restarted: NDArray[np.bool_],
     first: int,
 ) -> tuple[SpikeGroup, ...]:
+    restarts = np.flatnonzero(restarted & (step_s > spike_limit(step_s)))
+    others_s = step_s
+    groups: list[Spikes] = []
+    if 2 * len(restarts) > restarted.sum():
+        usual = float(np.median(step_s))
+        groups.append(Spikes(restarts, float(np.median(step_s[restarts])) - usual))
+        others_s = step_s.copy()
+        others_s[restarts] = usual
+    found = find_spikes(others_s)
     return tuple(
         SpikeGroup(
             steps=tuple(int(position) + first for position in group.at),
@@ -372,9 +378,9 @@ def _spikes(
             phase=_phase_of(group, parts_s),
             every=group.every,
             due=group.due,
-            at_restart=bool(restarted[group.at].mean() > 0.5),
+            at_restart=number < len(groups),
         )
-        for group in find_spikes(step_s)
+        for number, group in enumerate([*groups, *found])
     )
 
 

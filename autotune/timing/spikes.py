@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,10 @@ from numpy.typing import NDArray
 SPIKE_SCORE = 3.5
 """Modified z-score above which a step is a spike (Iglewicz and Hoaglin 1993, "How to Detect and
 Handle Outliers", section 3.3, whose recommendation it is)."""
+
+SPIKE_ERROR = 0.01
+"""Chance at which the largest of all steps would be a spike by noise alone. In a run of a few
+hundred steps this takes a higher score than 3.5, which was meant for small samples."""
 
 SPIKE_SHARE = 0.1
 """And a spike is at least this share of the median above it: a step of 100.5 ms among steps of
@@ -53,15 +58,17 @@ class Spikes:
 def spike_limit(step_s: NDArray[np.float64]) -> float:
     """Return the seconds above which a step is a spike.
 
-    Median + 3.5 sigma, sigma taken from the median absolute deviation, or where more than half of
-    the steps are equal from the mean absolute deviation (Iglewicz and Hoaglin 1993).
+    Median + 3.5 sigma, or more in a long run (see `SPIKE_ERROR`). Sigma is taken from the median
+    absolute deviation, or where more than half of the steps are equal from the mean absolute
+    deviation (Iglewicz and Hoaglin 1993).
     """
     median = float(np.median(step_s))
     deviation = np.abs(step_s - median)
     sigma = float(np.median(deviation)) / _MAD_PER_SIGMA
     if sigma == 0:
         sigma = float(deviation.mean()) / _MEAN_DEVIATION_PER_SIGMA
-    return median + max(SPIKE_SCORE * sigma, SPIKE_SHARE * median)
+    score = max(SPIKE_SCORE, NormalDist().inv_cdf(1 - SPIKE_ERROR / len(step_s)))
+    return median + max(score * sigma, SPIKE_SHARE * median)
 
 
 def find_spikes(step_s: NDArray[np.float64]) -> list[Spikes]:

@@ -51,7 +51,7 @@ class StepTimer:
         print(timer.report())
 
     A timer belongs to one thread. Phases go around compiled functions and replays of CUDA graphs,
-    not into them: what is compiled runs as a whole.
+    not into them: in a compiled function a phase breaks the graph (an error with fullgraph=True).
 
     Args:
         device: Where the work runs: "auto" takes the accelerator that torch sees, else the CPU; or
