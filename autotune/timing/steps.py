@@ -213,9 +213,10 @@ class StepTimer:
     def _step(self) -> _Step:
         """Return the current step; the first begins now."""
         if self._current is None:
-            self._current = _Step()
-            self._current.start(self._mark(), self._now())
-            self._current.measured = False
+            first = _Step()
+            first.start(self._mark(), self._now())
+            first.measured = False
+            self._current = first
         return self._current
 
     def _mark(self) -> Any:

@@ -391,6 +391,19 @@ def test_events_are_read_when_passed_and_used_again(device, clock):
     assert device.asked_early == 0
 
 
+def test_a_phase_that_cannot_begin_leaves_the_timer_as_it_was(device, clock, monkeypatch):
+    def capturing():
+        raise TimingError("a CUDA graph is being captured")
+
+    timer = autotune.StepTimer(clock=clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "mark", capturing)
+        with pytest.raises(TimingError, match="captured"):
+            timer.phase("forward").__enter__()
+    run_steps(timer, clock, 3)
+    assert timer.report().steps == 3
+
+
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
 def test_a_phase_in_a_compiled_function_does_not_crash(timer):
     def forward(x):
