@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import threading
 import time
 from collections import deque
@@ -13,15 +12,13 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
 
-from autotune.errors import TimingError, WorkloadError
+from autotune.errors import TimingError
 from autotune.measure.device import resolve_device
+from autotune.timing.boundaries import StepBoundaries
 from autotune.timing.clock import Clock, DeviceClock
+from autotune.timing.derive import DATA, step_report
 from autotune.timing.history import StepHistory
-from autotune.timing.report import OTHER, StepReport, step_report
-from autotune.workloads.batch import batch_size_of
-
-DATA = "data"
-"""The phase of `StepTimer.iterate`."""
+from autotune.timing.report import OTHER, StepReport
 
 KEEP_STEPS = 20_000
 """Steps that a report is about, at least: some MB for tens of phases, and room for the period of
@@ -87,9 +84,9 @@ class StepTimer:
         self._paths: list[str] = []
         self._children: list[dict[str, int]] = [{}]
         self._open: list[int] = []
-        self._current: _Step | None = None
-        self._pending: deque[_Step] = deque()
-        self._spare: list[_Step] = []
+        self._current: StepBoundaries | None = None
+        self._pending: deque[StepBoundaries] = deque()
+        self._spare: list[StepBoundaries] = []
         self._thread: int | None = None
         self._workers = 0
 
@@ -147,7 +144,7 @@ class StepTimer:
                 "phase first: step() belongs after the `with` block, at the end of the loop's body."
             )
         ended = self._step()
-        next_step = self._spare.pop() if self._spare else _Step()
+        next_step = self._spare.pop() if self._spare else StepBoundaries()
         next_step.start(self._mark(), self._now())
         ended.end = next_step.marks[0]
         ended.host.append(next_step.host[0])
@@ -210,10 +207,10 @@ class StepTimer:
         step.host.append(self._now())
         step.codes.append(code)
 
-    def _step(self) -> _Step:
+    def _step(self) -> StepBoundaries:
         """Return the current step; the first begins now."""
         if self._current is None:
-            first = _Step()
+            first = StepBoundaries()
             first.start(self._mark(), self._now())
             first.measured = False
             self._current = first
@@ -257,7 +254,7 @@ class StepTimer:
             step.host.clear()
             self._spare.append(step)
 
-    def _fold(self, step: _Step) -> None:
+    def _fold(self, step: StepBoundaries) -> None:
         while self._history.phases < len(self._paths):
             self._history.add_phase()
         host_s = step.totals(len(self._paths), lambda a, b: step.host[b] - step.host[a])
@@ -337,47 +334,3 @@ class TimedBatches(Generic[Batch]):
                     return
             timer._step().add_samples(batch)
             yield batch
-
-
-class _Step:
-    """Boundaries of one step; used again for a later one."""
-
-    __slots__ = ("codes", "end", "host", "marks", "measured", "restarted", "samples")
-
-    def __init__(self) -> None:
-        self.marks: list[Any] = []
-        self.host: list[float] = []
-        self.codes: list[int] = []
-        """What happens at each boundary after the first: a path's number where it begins, the
-        number's complement (below 0) where it ends."""
-        self.end: Any = None
-        self.samples: int | None = None
-        self.restarted = False
-        self.measured = True
-
-    def start(self, mark: Any, host: float) -> None:
-        """Begin at a boundary."""
-        self.marks.append(mark)
-        self.host.append(host)
-        self.samples = None
-        self.restarted = False
-        self.measured = True
-
-    def add_samples(self, batch: object) -> None:
-        """Count the samples of a batch that arrived; several of them are accumulated."""
-        try:
-            self.samples = (self.samples or 0) + batch_size_of(batch)
-        except WorkloadError:
-            return  # no tensor in it: the number stays unknown
-
-    def totals(self, paths: int, between: Callable[[int, int], float]) -> list[float]:
-        """Return the seconds of each path; not a number for one that did not run."""
-        total = [math.nan] * paths
-        begun: list[int] = []
-        for position, code in enumerate(self.codes, start=1):
-            if code >= 0:
-                begun.append(position)
-                continue
-            seconds = between(begun.pop(), position)
-            total[~code] = seconds if math.isnan(total[~code]) else total[~code] + seconds
-        return total

@@ -11,9 +11,8 @@ from torch import nn
 import autotune
 from autotune.errors import ConfigError, TimingError
 from autotune.statistics import Verdict
-from autotune.timing import comparison as comparison_module
 from autotune.timing.candidate import agreement
-from autotune.timing.comparison import BLOCK_S, LOOKS
+from autotune.timing.contest import BLOCK_S, LOOKS, Contest
 
 
 class Bench:
@@ -240,9 +239,7 @@ def test_random_numbers_are_drawn_alike_and_the_generator_is_left_alone():
     torch.random.set_rng_state(before)
     drawn = torch.rand(1)
     torch.random.set_rng_state(before)
-    with comparison_module._Contest(
-        {}, torch.device("cpu"), flush_cache=False, seed=1, now=lambda: 0.0
-    )._seeded():
+    with Contest({}, torch.device("cpu"), flush_cache=False, seed=1, now=lambda: 0.0)._seeded():
         torch.rand(5)
     assert torch.rand(1) == drawn
 

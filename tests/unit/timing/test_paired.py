@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import wilcoxon
 
 from autotune.statistics import Verdict
-from autotune.timing.comparison import LOOKS
+from autotune.timing.contest import LOOKS
 from autotune.timing.paired import judge, speedup, typical
 
 
