@@ -36,8 +36,8 @@ MOST_CALLS = 10_000
 """Calls in a block at most."""
 
 LOOKS = (16, 32, 64, 128, 256, 512)
-"""Rounds after which the intervals are looked at; the last ends the timing. 16 are the least with
-which a verdict can be given; few looks leave each a large part of the allowed error."""
+"""Rounds after which the intervals are looked at; the last ends the timing. 16 are enough for a
+verdict among ten candidates; few looks leave each a large part of the allowed error."""
 
 WARM = 0.95
 """Warm-up is over when a block takes more than this part of the block before."""
