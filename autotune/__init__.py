@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autotune.export import Tuned, load_tuned
+    from autotune.timing import StepTimer, compare
 
     __version__: str
 
-__all__ = ["Tuned", "__version__", "load_tuned"]
+__all__ = ["StepTimer", "Tuned", "__version__", "compare", "load_tuned"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,10 +22,14 @@ def __getattr__(name: str) -> Any:
             return metadata.version("autotune")
         except metadata.PackageNotFoundError:  # a checkout that is not installed
             return "0+unknown"
-    if name in __all__:
+    if name in ("Tuned", "load_tuned"):
         from autotune import export
 
         return getattr(export, name)
+    if name in ("StepTimer", "compare"):
+        from autotune import timing
+
+        return getattr(timing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -50,6 +50,10 @@ class TunedFileError(AutotuneError):
     """A `tuned.yaml` cannot be read or does not say what it must."""
 
 
+class TimingError(AutotuneError):
+    """`StepTimer` or `compare` is used in a way that measures nothing."""
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed word closest to `word`, or None when none is close."""
     found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)

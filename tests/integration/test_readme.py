@@ -119,6 +119,31 @@ def test_ten_steps_are_trained_with_a_tuned_file(tmp_path: Path, settings: Setti
     assert ran.stdout.splitlines()[-1] == "optimizer steps: 10"
 
 
+@pytest.mark.parametrize(
+    ("title", "shown", "picture"),
+    [
+        ("Time your own loop", ["| data ", "| optimizer ", "samples/s", "left out: "], "steps.png"),
+        ("Compare two pieces of code", ["| four ops ", "speed-up"], "compare.png"),
+    ],
+)
+def test_the_timing_examples_run(
+    tmp_path: Path, title: str, shown: Sequence[str], picture: str
+) -> None:
+    (code,) = blocks("python", section(title))
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert all(words in ran.stdout for words in shown), ran.stdout
+    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    assert "| differ" not in ran.stdout
+
+
 @pytest.mark.parametrize("words", commands(README), ids=" ".join)
 def test_every_command_can_be_composed(words: Sequence[str]) -> None:
     line = parse_command_line(words)
