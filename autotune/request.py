@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.config import ProbeConfig, WorkloadSpec
+from autotune.config import NumericsConfig, ProbeConfig, WorkloadSpec
 from autotune.settings import Settings
 
 
@@ -24,6 +24,9 @@ class TrialRequest:
             None: run to the end.
         measure_ceiling: Measure the device ceiling as well.
         profile_above: Record a trace when the throughput is at least this, samples/s; None: never.
+        numerics: How the numerics guard works.
+        check_above: Hold the first losses against fp32 eager when the throughput is at least this,
+            samples/s; None: never. Whether they are finite is looked at in any case.
     """
 
     workload: WorkloadSpec
@@ -36,3 +39,5 @@ class TrialRequest:
     race_against: float | None = None
     measure_ceiling: bool = True
     profile_above: float | None = None
+    numerics: NumericsConfig = NumericsConfig()
+    check_above: float | None = None

@@ -18,6 +18,7 @@ class Costs:
         ceiling_s: The window with a resident batch.
         window_s: The timed window.
         profile_s: The profiled window, writing the trace included.
+        guard_s: The numerics guard's comparison with fp32 eager.
     """
 
     start_s: float | None = None
@@ -27,3 +28,4 @@ class Costs:
     ceiling_s: float | None = None
     window_s: float | None = None
     profile_s: float | None = None
+    guard_s: float | None = None

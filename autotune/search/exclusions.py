@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune import objective
 from autotune.measurement import FailureKind
-from autotune.objective import infeasible
 from autotune.result import TrialRecord
 from autotune.settings import CompileMode, Settings
 
@@ -113,7 +113,7 @@ def lacks_memory(record: TrialRecord) -> bool:
     if record.failure is not None:
         return record.failure.failure is FailureKind.OUT_OF_MEMORY
     measurement = record.measurement
-    return measurement is not None and infeasible(measurement) is not None
+    return measurement is not None and objective.lacks_memory(measurement) is not None
 
 
 def _at_least_as_large(settings: Settings, other: Settings) -> bool:

@@ -66,6 +66,7 @@ class TrialRunner:
         limit_s: float,
         race_against: float | None = None,
         profile_above: float | None = None,
+        check_above: float | None = None,
         measure_ceiling: bool = True,
         tell: Tell | None = None,
     ) -> TrialRecord:
@@ -78,6 +79,7 @@ class TrialRunner:
             limit_s: Wall-clock limit.
             race_against: As in `TrialRequest`.
             profile_above: As in `TrialRequest`.
+            check_above: As in `TrialRequest`.
             measure_ceiling: As in `TrialRequest`.
             tell: Called between writing the record and logging it.
 
@@ -93,6 +95,7 @@ class TrialRunner:
             limit_s=limit_s,
             race_against=race_against,
             profile_above=profile_above,
+            check_above=check_above,
             measure_ceiling=measure_ceiling,
         )
         self._observer.trial_started(number, role, settings, label)

@@ -34,7 +34,7 @@ _NOT_THE_SETTINGS = (FailureKind.USER_ERROR, FailureKind.DATASET_ERROR, FailureK
 """Failures that lie in the job rather than in its settings when they repeat."""
 
 _NEAR_BEST = 0.9
-"""Share of the best throughput from which on a trace is worth its time."""
+"""Share of the best throughput from which on a trace, or a check, is worth its time."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,14 @@ class SearchRules:
         racing: Stop a trial that is surely below the best.
         profile: Which trials get a trace: best, all or none.
         guided: Trials that go one step from the best before the sampler proposes.
+        guard: Hold the losses of fast trials against fp32 eager.
     """
 
     trials: int | None
     racing: bool
     profile: str
     guided: int
+    guard: bool
 
     def profile_above(self, best: float | None) -> float | None:
         """Return the throughput from which on a trial gets a trace; None for never.
@@ -63,6 +65,16 @@ class SearchRules:
         if self.profile == "none":
             return None
         return 0.0 if self.profile == "all" or best is None else _NEAR_BEST * best
+
+    def check_above(self, best: float | None) -> float | None:
+        """Return the throughput from which on a trial is held against fp32; None for never.
+
+        Args:
+            best: Best throughput known; None for a trial that is in any case.
+        """
+        if not self.guard:
+            return None
+        return 0.0 if best is None else _NEAR_BEST * best
 
 
 class Search:
@@ -203,6 +215,7 @@ class Search:
             # The expert guess is a yardstick: it is measured to the end.
             race_against=best_score if self._rules.racing and not expert else None,
             profile_above=self._rules.profile_above(None if expert else best_score),
+            check_above=self._rules.check_above(None if expert else best_score),
             tell=self._study.add if trial is None else self._teller(trial),
         )
         if not expert:

@@ -61,7 +61,7 @@ class TimePlan:
     def repeat_s(self, record: TrialRecord) -> float:
         """Return the seconds that a trial takes again in the confirmation."""
         costs = record.outcome.costs
-        once = (costs.ceiling_s or 0.0) + (costs.profile_s or 0.0)
+        once = (costs.ceiling_s or 0.0) + (costs.profile_s or 0.0) + (costs.guard_s or 0.0)
         return self.cost_s(record) - once - (1 - _WARM_FIRST_STEP) * (costs.first_step_s or 0.0)
 
     def confirmation_s(self, arms: Iterable[TrialRecord]) -> float:

@@ -80,6 +80,7 @@ class Tuner:
             workload=config.workload,
             settings=Settings(batch_size=INSPECTION_BATCH),
             probe=config.probe,
+            numerics=config.numerics,
             device=config.device,
             seed=config.seed,
             folder=str(folder),
@@ -103,6 +104,7 @@ class Tuner:
             racing=config.search.pruning == "racing",
             profile=config.probe.profile,
             guided=config.search.guided_trials,
+            guard=config.numerics.guard,
         )
 
     def run(self) -> StudyResult:
