@@ -8,6 +8,7 @@ from autotune.measurement import StopReason
 from autotune.report import numbers
 from autotune.report.bottleneck import bottleneck
 from autotune.report.cost import study_cost
+from autotune.report.numerics import numerics
 from autotune.report.phases import phase_table
 from autotune.report.summary import headline
 from autotune.report.table import table
@@ -41,6 +42,7 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
         ("Settings", _settings),
         ("A step, before and after", phase_table),
         ("Bottleneck", _bottlenecks),
+        ("Numerics", lambda result: _bullets(numerics(result))),
         ("Confirmation", _confirmation),
         ("Failed trials", _failures),
         ("All trials", _trials),

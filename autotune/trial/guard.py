@@ -109,7 +109,8 @@ class NumericsGuard:
         if left_s - SPARE_S < 2 * max(cap_s, SLOWER * step_s):
             raise _UncheckedError("no time was left for the fp32 job")
         self._release()
-        plain = self._steps(workload, self._request.seed, len(first.curve), cap_s)
+        seed, steps = self._request.seed, self._request.numerics.steps
+        plain, drawn = self._steps(workload, seed, steps, cap_s, (left_s - SPARE_S) / 4)
         if plain.weights != first.weights:
             raise _UncheckedError(
                 "the model gets other weights each time it is built, with the same torch seed"
@@ -118,24 +119,34 @@ class NumericsGuard:
             raise _UncheckedError("no time was left to run the fp32 job twice")
         self._release()
         moved = replace(workload, build_model=partial(_moved, workload.build_model))
-        again = self._steps(moved, self._request.seed + 1, len(plain.losses), cap_s)
+        again, _ = self._steps(moved, seed + 1, len(plain.losses), left_s, left_s)
         found = Reference(
             losses=tuple(map(_finite, plain.losses)),
             again=tuple(map(_finite, again.losses)),
             gradient_norm=_finite(plain.gradient_norms[0]),
             gradient_norm_again=_finite(again.gradient_norms[0]),
+            random=drawn,
         )
         _save(path, found)
         return found
 
-    def _steps(self, workload: Workload, chance: int, steps: int, cap_s: float) -> FirstSteps:
+    def _steps(
+        self, workload: Workload, chance: int, steps: int, cap_s: float, end_s: float
+    ) -> tuple[FirstSteps, bool]:
         """Train at most `steps` plain fp32 steps; one at least, more while the time lasts.
+
+        The first step pays for much that comes once, and the loss before any step says little of
+        the gradient: a second one is made even if that took all of `cap_s`.
+
+        Returns:
+            What they came to, and whether they drew random numbers.
 
         Args:
             workload: What is trained.
             chance: Seed of random numbers drawn in the steps.
             steps: Steps wanted.
-            cap_s: Seconds after which no further step is begun.
+            cap_s: Seconds after which no third step is begun.
+            end_s: Seconds after which no second one is.
         """
         batch_size, seed = self._request.settings.batch_size, self._request.seed
         settings = Settings(batch_size=batch_size, precision=Precision.FP32)
@@ -147,14 +158,15 @@ class NumericsGuard:
             )
         batches = itertools.repeat(job.place(host))
         torch.manual_seed(chance)
+        before = _random_state(self._device)
         timer = HostTimer()
         started = time.perf_counter()
-        for _ in range(steps):
+        for done in range(1, steps + 1):
             job.step(batches, timer)
             synchronize(self._device)
-            if time.perf_counter() - started > cap_s:
+            if time.perf_counter() - started > (cap_s if done > 1 else max(cap_s, end_s)):
                 break
-        return job.first_steps(steps)
+        return job.first_steps(steps), _random_state(self._device) != before
 
     def _release(self) -> None:
         """Give back what a job that is gone held: compiled code, CUDA graphs, cached memory."""
@@ -177,7 +189,7 @@ class NumericsGuard:
             torch.__version__,
             first.weights,
             self._batch,
-            len(first.curve),
+            request.numerics.steps,
         ]
         name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
         return Path(request.folder).parent / FOLDER / f"{name}.json"
@@ -205,6 +217,14 @@ def _moved(build: Callable[[], torch.nn.Module]) -> torch.nn.Module:
                 by = BF16_ROUNDOFF * (2 * torch.rand(weight.shape, generator=numbers) - 1)
                 weight.mul_((1 + by).to(weight))
     return model
+
+
+def _random_state(device: torch.device) -> tuple[Any, ...]:
+    """Return where the generators of random numbers are: drawing moves one of them on."""
+    states = [torch.get_rng_state()]
+    if device.type != "cpu":
+        states.append(torch.get_device_module(device).get_rng_state(device))
+    return random.getstate(), *(bytes(state.tolist()) for state in states)
 
 
 def _finite(value: float) -> float | None:

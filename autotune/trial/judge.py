@@ -14,8 +14,14 @@ is measured: the reference runs once more from weights that differ by up to one 
 casting them does), its random numbers drawn anew. `SPREAD_FACTOR` times the largest distance of the
 two so far is added to what is allowed. Early steps are thus judged strictly and, where the job is
 chaotic, late ones loosely. The factor: there is one such distance, of a random size, and a setting
-rounds at each layer and not only the weights. For the same reason the first `SETTLING` steps share
-their largest distance: a single one may be small by chance.
+rounds at each layer and not only the weights. Where the job draws random numbers, the first
+`SETTLING` steps share their largest distance: a single one may be small by chance, and the loss
+before any step is strict only where nothing is drawn.
+
+Seen on a CPU in bf16 over 8 steps at batch 16 (ResNet-18 and MobileNetV3 at 64 pixels, a small
+transformer with dropout; SGD at 0.01 to 1, AdamW): at most 0.04 % apart at the first step, and at
+most 1.3 % later, of 3.3 to 7 % allowed; at a learning rate of 1, where the loss runs up from 7 to
+50, 45 % of 111 %, and plain fp32 in another memory format 22 %.
 
 **The gradient** at the first step is held against the reference's by its norm, within a factor of
 `GRADIENT_FACTOR` and what the second run shows: this is not about rounding, it is to see gradients
@@ -57,7 +63,7 @@ SPREAD_FACTOR = 4.0
 """Times that the distance of the two reference runs is allowed."""
 
 SETTLING = 4
-"""First steps that share the largest distance of the reference runs among them."""
+"""First steps of a job with random numbers that share the largest distance of its two runs."""
 
 GRADIENT_FACTOR = 2.0
 """The norm of the gradient lies between this part and this multiple of the reference's."""
@@ -76,12 +82,14 @@ class Reference:
         again: The same from moved weights, with other random numbers.
         gradient_norm: Norm of the gradient at the first step.
         gradient_norm_again: The same of the second run.
+        random: The steps draw random numbers, as dropout does.
     """
 
     losses: tuple[float | None, ...]
     again: tuple[float | None, ...]
     gradient_norm: float | None
     gradient_norm_again: float | None
+    random: bool
 
 
 def unit_roundoff(precision: Precision, device_type: str) -> float:
@@ -147,9 +155,8 @@ def compare(alone: NumericsReport, reference: Reference, allowed: float) -> Nume
         return replace(alone, unchecked="the loss of the fp32 job itself is not finite")
     scales = [max(abs(y) for _, y, _ in known[: i + 1]) or 1.0 for i in range(len(known))]
     spread = [abs(z - y) / scale for (_, y, z), scale in zip(known, scales, strict=True)]
-    limits = [
-        allowed + SPREAD_FACTOR * max(spread[: max(i + 1, SETTLING)]) for i in range(len(known))
-    ]
+    least = SETTLING if reference.random else 1
+    limits = [allowed + SPREAD_FACTOR * max(spread[: max(i + 1, least)]) for i in range(len(known))]
     apart = [abs(x - y) / scale for (x, y, _), scale in zip(known, scales, strict=True)]
     worst = max(range(len(known)), key=lambda i: apart[i] / limits[i])
     failed = None

@@ -244,7 +244,7 @@ class Probe:
         if alone.failed is not None or alone.unchecked is not None:
             return measurement
         if above is None or measurement.window.samples_per_s < above:
-            why = "not asked for" if above is None else "slower than the best known"
+            why = "not asked for" if above is None else "clearly slower than the best known"
             return replace(measurement, numerics=replace(alone, unchecked=why))
         self._stage("numerics")
         started = time.perf_counter()
