@@ -6,6 +6,7 @@ wrong here (no memory, no time) leaves the setting unchecked, with the reason.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import itertools
@@ -251,4 +252,5 @@ def _save(path: Path, reference: Reference) -> None:
         temporary.write_bytes(TypeAdapter(Reference).dump_json(reference))
         os.replace(temporary, path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
