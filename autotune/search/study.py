@@ -167,8 +167,8 @@ class _Told:
 def _told(record: TrialRecord) -> _Told:
     """Return what Optuna is told of a record.
 
-    Lack of memory, or other numbers than fp32's, is a constraint on a pruned trial: TPE leaves failed trials out of its model and
-    would walk into the same wall again.
+    Lack of memory, or other numbers than fp32's, is a constraint on a pruned trial: TPE leaves
+    failed trials out of its model and would walk into the same wall again.
     """
     memory = 1.0 if record.infeasible is not None or lacks_memory(record) else -1.0
     if record.state is Ended.COMPLETE:
