@@ -124,6 +124,21 @@ class ConfirmationConfig:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class NumericsConfig:
+    """Whether a faster setting still learns what the plain fp32 job learns."""
+
+    guard: bool = True
+    """Hold the first losses of fast settings against fp32 eager; false to trust every setting."""
+    steps: Annotated[int, Field(ge=2, le=100)] = 8
+    """Steps on one batch that are compared, fewer where steps are slow."""
+
+    @property
+    def watched_steps(self) -> int:
+        """Steps that a trial keeps the losses of; 0 without the guard."""
+        return self.steps if self.guard else 0
+
+
+@dataclass(frozen=True, config=_STRICT)
 class TrackingConfig:
     """Where runs are logged."""
 
@@ -209,6 +224,7 @@ class Config:
     search: SearchConfig = field(default_factory=SearchConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     confirmation: ConfirmationConfig = field(default_factory=ConfirmationConfig)
+    numerics: NumericsConfig = field(default_factory=NumericsConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     study: StudyConfig = field(default_factory=StudyConfig)
     output: OutputConfig = field(default_factory=OutputConfig)

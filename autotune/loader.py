@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import torch
@@ -85,10 +85,27 @@ def endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
         _end_workers(loader, batches)
 
 
-def resident_batch(workload: Workload, batch_size: int) -> Any:
+def resident_batch(
+    workload: Workload, batch_size: int, samples: Sequence[Any] | None = None
+) -> Any:
     """Return one batch made without a DataLoader, to be kept on the device.
 
-    Only a few samples are read, from all over the dataset, and repeated.
+    Args:
+        workload: Dataset and collate.
+        batch_size: Samples in the batch.
+        samples: What it is made of, repeated; None to read them.
+
+    Raises:
+        WorkloadError: The data gave no sample.
+    """
+    if samples is None:
+        samples = resident_samples(workload, batch_size)
+    collate = workload.collate or default_collate
+    return collate(list(itertools.islice(itertools.cycle(samples), batch_size)))
+
+
+def resident_samples(workload: Workload, batch_size: int) -> list[Any]:
+    """Return what a resident batch is made of: a few samples, from all over the dataset.
 
     Raises:
         WorkloadError: The data gave no sample.
@@ -103,8 +120,7 @@ def resident_batch(workload: Workload, batch_size: int) -> Any:
         samples = [dataset[i * length // wanted] for i in range(wanted)]
     if not samples:
         raise WorkloadError("data: the data gave no sample.")
-    collate = workload.collate or default_collate
-    return collate(list(itertools.islice(itertools.cycle(samples), batch_size)))
+    return samples
 
 
 def _end_workers(loader: DataLoader[Any], batches: Any) -> None:

@@ -15,9 +15,15 @@ def score(measurement: Measurement) -> float:
 
 
 def infeasible(measurement: Measurement) -> str | None:
-    """Return why a measured setting must not be used, or None when it may.
+    """Return why a measured setting must not be used, or None when it may."""
+    numerics = measurement.numerics
+    return lacks_memory(measurement) or (numerics.failed if numerics is not None else None)
 
-    Memory: allocator retries mean that the setting lives at the limit and pays for it in speed.
+
+def lacks_memory(measurement: Measurement) -> str | None:
+    """Return why a measured setting uses too much memory, or None when it does not.
+
+    Allocator retries mean that the setting lives at the limit and pays for it in speed.
     """
     memory = measurement.memory
     if memory.alloc_retries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.config import ProbeConfig, WorkloadSpec
+from autotune.config import NumericsConfig, ProbeConfig, WorkloadSpec
 from autotune.settings import Settings
 
 
@@ -27,6 +27,9 @@ class TrialRequest:
         loader_above: Measure the loader ceiling when the throughput is at least this, samples/s;
             None: never.
         repeat_disturbed: Measure a window once more that the machine disturbed.
+        numerics: How the numerics guard works.
+        check_above: Hold the first losses against fp32 eager when the throughput is at least this,
+            samples/s; None: never. Whether they are finite is looked at in any case.
     """
 
     workload: WorkloadSpec
@@ -41,3 +44,5 @@ class TrialRequest:
     profile_above: float | None = None
     loader_above: float | None = None
     repeat_disturbed: bool = True
+    numerics: NumericsConfig = NumericsConfig()
+    check_above: float | None = None

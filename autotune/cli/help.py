@@ -9,6 +9,7 @@ from dataclasses import fields
 from autotune.cli.choices import Choices
 from autotune.config import (
     BudgetConfig,
+    NumericsConfig,
     OutputConfig,
     ProbeConfig,
     SearchConfig,
@@ -39,6 +40,7 @@ _KEYS: tuple[tuple[str, type, str, str], ...] = (
     ("probe", ProbeConfig, "window_s", "seconds at most that a trial is timed"),
     ("probe", ProbeConfig, "profile", "traces of which trials: best, all, none"),
     ("probe", ProbeConfig, "loader_ceiling", "time the loader alone in: best, all, none"),
+    ("numerics", NumericsConfig, "guard", "hold the losses of fast trials against fp32"),
     ("study", StudyConfig, "name", "null: the model's name"),
     ("study", StudyConfig, "resume", "true: go on with the newest study of this name"),
     ("output", OutputConfig, "dir", "folder for results, from where you start"),

@@ -19,6 +19,7 @@ class Costs:
         window_s: The timed window.
         profile_s: The profiled window, writing the trace included.
         loader_ceiling_s: The window of the loader alone, with using up what it had prepared.
+        guard_s: The numerics guard's comparison with fp32 eager.
     """
 
     start_s: float | None = None
@@ -29,3 +30,4 @@ class Costs:
     window_s: float | None = None
     profile_s: float | None = None
     loader_ceiling_s: float | None = None
+    guard_s: float | None = None

@@ -33,7 +33,7 @@ class Measurement:
             None on a CPU, and where the device ceiling was not measured.
         activity: What the device did in the profiled steps; None without a trace of a device.
         compilation: What torch.compile did; None where it is off.
-        numerics: The guard's comparison with fp32 eager; None where it did not run.
+        numerics: The guard's comparison with fp32 eager; None where it is switched off.
         repeated_windows: Windows measured again because the machine was disturbed.
         memory: Peak memory.
         costs: Seconds by part.

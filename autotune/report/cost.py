@@ -35,9 +35,12 @@ def study_cost(result: StudyResult) -> StudyCost:
     setup = _sum(costs, lambda cost: cost.setup_s)
     loaders = _sum(costs, lambda cost: cost.loader_ceiling_s)
     traces = _sum(costs, lambda cost: cost.profile_s)
+    checks = _sum(costs, lambda cost: cost.guard_s)
     in_measured = sum(trial.total_s for trial in measured)
     in_failed = sum(trial.total_s for trial in failed)
-    inside = sum(part or 0.0 for part in (windows, ceilings, loaders, warmup, setup, traces))
+    inside = sum(
+        part or 0.0 for part in (windows, ceilings, loaders, warmup, setup, traces, checks)
+    )
     outside = max(0.0, in_measured - inside)
     # A resumed study holds trials of an earlier session, which the elapsed time does not.
     between = result.elapsed_s - in_measured - in_failed
@@ -49,6 +52,7 @@ def study_cost(result: StudyResult) -> StudyCost:
             ("warm-up, compiling included", warmup),
             ("building data, model, optimizer", setup),
             ("traces", traces),
+            ("checks against fp32", checks),
             ("starting and ending processes", outside),
             ("failed trials", in_failed if failed else None),
             ("between trials", between if between >= 0 else None),

@@ -51,6 +51,13 @@ def share(value: float | None) -> str:
     return "<1 %" if 0 < value < 0.005 else f"{value:.0%}".replace("%", " %")
 
 
+def percent(value: float | None) -> str:
+    """Return a small share of 1 in percent with a decimal: `0.4 %`, `3.1 %`; `<0.1 %`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return "<0.1 %" if 0 < value < 0.0005 else f"{value:.1%}".replace("%", " %")
+
+
 def duration(value_s: float | None) -> str:
     """Return a duration in the unit that suits it: `2.83 s`, `7.9 min`, `1.5 h`."""
     if value_s is None or not math.isfinite(value_s):

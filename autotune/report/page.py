@@ -9,6 +9,7 @@ from autotune.report import numbers
 from autotune.report.bottleneck import bottleneck, share_table
 from autotune.report.cost import study_cost
 from autotune.report.machine import disturbance, machine_lines
+from autotune.report.numerics import numerics
 from autotune.report.phases import phase_table
 from autotune.report.summary import headline
 from autotune.report.table import table
@@ -43,6 +44,7 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
         ("A step, before and after", phase_table),
         ("Bottleneck", _bottlenecks),
         ("Machine meanwhile", lambda result: _bullets(machine_lines(result))),
+        ("Numerics", lambda result: _bullets(numerics(result))),
         ("Confirmation", _confirmation),
         ("Failed trials", _failures),
         ("All trials", _trials),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune import objective
 from autotune.measurement import FailureKind
-from autotune.objective import infeasible
 from autotune.result import TrialRecord
 from autotune.settings import CompileMode, Settings
 
@@ -24,6 +24,9 @@ _SUSPECTS: dict[FailureKind, tuple[str, ...]] = {
 """Settings whose values may be to blame for a failure of that kind. An error of the user's code is
 among them: it works with the baseline, and many a model raises under autocast only."""
 
+_NOT_FINITE = "non finite"
+_OTHER_NUMERICS = "other numbers than fp32"
+
 _COMPILING = "compile"
 """Stage of a trial in which running out of time is the compiler's doing."""
 
@@ -33,7 +36,8 @@ class _Suspicion:
     """A trial that failed for a reason that lies in one of its values."""
 
     settings: Settings
-    kind: FailureKind
+    suspects: tuple[str, ...]
+    what: str
     number: int
 
 
@@ -62,9 +66,16 @@ class Exclusions:
             if out_of_time and failure.stage != _COMPILING:
                 return
             if failure.failure in _SUSPECTS:
-                self._suspicions.append(_Suspicion(settings, failure.failure, record.number))
+                suspects = _SUSPECTS[failure.failure]
+                what = failure.failure.value.replace("_", " ")
+                self._suspicions.append(_Suspicion(settings, suspects, what, record.number))
         elif record.infeasible is not None and not lacks_memory(record):
-            self._suspicions.append(_Suspicion(settings, FailureKind.NON_FINITE, record.number))
+            numerics = record.measurement.numerics if record.measurement is not None else None
+            if numerics is not None and numerics.difference is not None:
+                suspects, what = _ARITHMETIC, _OTHER_NUMERICS
+            else:
+                suspects, what = _SUSPECTS[FailureKind.NON_FINITE], _NOT_FINITE
+            self._suspicions.append(_Suspicion(settings, suspects, what, record.number))
         else:
             self._worked |= set(settings.as_dict().items())
 
@@ -75,8 +86,7 @@ class Exclusions:
         for suspicion in self._suspicions:
             blamed = self._blamed(suspicion)
             if len(blamed) == 1:
-                kind = suspicion.kind.value.replace("_", " ")
-                found.setdefault(blamed[0], f"{kind} in trial {suspicion.number}")
+                found.setdefault(blamed[0], f"{suspicion.what} in trial {suspicion.number}")
         return found
 
     def reason(self, settings: Settings) -> str | None:
@@ -101,7 +111,7 @@ class Exclusions:
         plain = suspicion.settings.as_dict()
         return [
             (knob, plain[knob])
-            for knob in _SUSPECTS[suspicion.kind]
+            for knob in suspicion.suspects
             # Off is the absence of an option: it cannot be to blame.
             if plain[knob] not in (False, str(CompileMode.OFF))
             and (knob, plain[knob]) not in self._worked
@@ -113,7 +123,7 @@ def lacks_memory(record: TrialRecord) -> bool:
     if record.failure is not None:
         return record.failure.failure is FailureKind.OUT_OF_MEMORY
     measurement = record.measurement
-    return measurement is not None and infeasible(measurement) is not None
+    return measurement is not None and objective.lacks_memory(measurement) is not None
 
 
 def _at_least_as_large(settings: Settings, other: Settings) -> bool:

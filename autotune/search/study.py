@@ -24,7 +24,8 @@ from autotune.search.space import SearchSpace
 from autotune.settings import Settings
 
 MEMORY_CONSTRAINT = "memory"
-"""Name of the constraint that a setting fits into memory: above 0 where it does not."""
+"""Name of the constraint that a setting fits into memory: above 0 where it does not, and where it
+must not be used for its numbers."""
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -166,10 +167,10 @@ class _Told:
 def _told(record: TrialRecord) -> _Told:
     """Return what Optuna is told of a record.
 
-    Lack of memory is a constraint on a pruned trial: TPE leaves failed trials out of its model and
-    would walk into the same wall again.
+    Lack of memory, or other numbers than fp32's, is a constraint on a pruned trial: TPE leaves
+    failed trials out of its model and would walk into the same wall again.
     """
-    memory = 1.0 if lacks_memory(record) else -1.0
+    memory = 1.0 if record.infeasible is not None or lacks_memory(record) else -1.0
     if record.state is Ended.COMPLETE:
         return _Told(TrialState.COMPLETE, record.score, memory)
     if record.state is Ended.PRUNED:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from autotune.diagnosis import Part, diagnose
-from autotune.measurement import DeviceActivity, MachineState, Measurement, Phase
+from autotune.measurement import (
+    DeviceActivity,
+    MachineState,
+    Measurement,
+    NumericsReport,
+    Phase,
+)
 from autotune.result import Arm, Confirmation, StudyResult, TrialRecord
 from autotune.settings import Settings, yaml_word
 from autotune.statistics import Estimate
@@ -34,11 +40,13 @@ class Content:
         params: Settings, as text.
         metrics: Finite numbers, with units in their names.
         tags: Words.
+        curves: Metrics with a value for each step from 0 on; None where it is not finite.
     """
 
     params: Mapping[str, str]
     metrics: Mapping[str, float]
     tags: Mapping[str, str]
+    curves: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
 
 def run_name(trial: TrialRecord) -> str:
@@ -75,7 +83,22 @@ def trial_content(trial: TrialRecord) -> Content:
             "notes": "\n".join(measured.notes) or None,
         }
     tags["mlflow.note.content"] = _description(trial)
-    return Content(params=_settings("", trial.settings), metrics=_finite(metrics), tags=_tags(tags))
+    numerics = trial.measurement.numerics if trial.measurement is not None else None
+    if numerics is not None:
+        tags["numerics"] = numerics.failed or numerics.unchecked or "checked against fp32"
+        metrics |= {
+            "fp32_difference": numerics.difference,
+            "fp32_difference_allowed": numerics.tolerance,
+            "first_gradient_norm": numerics.gradient_norm,
+            "first_gradient_norm_fp32": numerics.reference_norm,
+            "first_skipped_steps": numerics.skipped_steps,
+        }
+    return Content(
+        params=_settings("", trial.settings),
+        metrics=_finite(metrics),
+        tags=_tags(tags),
+        curves=_curves(numerics) if numerics is not None else {},
+    )
 
 
 def result_content(result: StudyResult) -> Content:
@@ -201,6 +224,15 @@ def _machine(state: MachineState | None) -> dict[str, float | None]:
         "steal_share": state.steal_share,
         "quota_throttled_share": state.quota_throttled_share,
     }
+
+
+def _curves(numerics: NumericsReport) -> dict[str, Sequence[float | None]]:
+    found = {
+        "first_losses": numerics.losses,
+        "first_losses_fp32": numerics.reference,
+        "first_losses_fp32_again": numerics.again,
+    }
+    return {name: losses for name, losses in found.items() if losses}
 
 
 def _speedups(confirmation: Confirmation) -> dict[str, float | None]:

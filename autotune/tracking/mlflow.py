@@ -229,9 +229,16 @@ def _log_content(
     from mlflow.entities import Metric, Param, RunTag
 
     now_ms = round(1e3 * time.time())
+    metrics = [Metric(name, value, now_ms, 0) for name, value in content.metrics.items()]
+    metrics += [
+        Metric(name, rounded(value), now_ms, step)
+        for name, values in content.curves.items()
+        for step, value in enumerate(values)
+        if value is not None
+    ]
     client.log_batch(
         run_id,
-        metrics=[Metric(name, value, now_ms, 0) for name, value in content.metrics.items()],
+        metrics=metrics,
         params=[Param(name, value) for name, value in content.params.items()],
         tags=[RunTag(name, value) for name, value in tags.items()],
     )

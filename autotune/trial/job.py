@@ -14,7 +14,8 @@ from autotune.measure.timers import Mark, PhaseTimer
 from autotune.measure.window import StepSeen
 from autotune.precision import autocast, check_supported, grad_scaler
 from autotune.settings import CompileMode, Settings
-from autotune.workloads.batch import batch_size_of, to_device
+from autotune.trial.first_steps import FirstSteps, SkipCounter, StepWatch
+from autotune.workloads.batch import batch_size_of, fingerprint, to_device
 from autotune.workloads.forward import forward_loss
 from autotune.workloads.model import prepare_model
 from autotune.workloads.workload import Workload
@@ -28,6 +29,7 @@ class TrainingJob:
         settings: How.
         device: Where.
         seed: Seed of the weights.
+        watched_steps: Steps of which `first_steps` can tell.
 
     Raises:
         UnsupportedSetting: The device or the optimizer cannot run one of the settings.
@@ -35,7 +37,12 @@ class TrainingJob:
     """
 
     def __init__(
-        self, workload: Workload, settings: Settings, device: torch.device, seed: int
+        self,
+        workload: Workload,
+        settings: Settings,
+        device: torch.device,
+        seed: int,
+        watched_steps: int = 0,
     ) -> None:
         check_supported(settings.precision, device.type)
         self._workload = workload
@@ -44,13 +51,18 @@ class TrainingJob:
         torch.manual_seed(seed)
         if isinstance(workload.loss, torch.nn.Module):
             workload.loss.to(device)  # class weights and the like
-        model = workload.build_model().to(device).train()
+        built = workload.build_model()
+        self._weights = fingerprint(built.state_dict()) if watched_steps else ""
+        model = built.to(device).train()
         self._model = prepare_model(model, settings)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._optimizer = workload.build_optimizer(
             model.parameters(), fused=settings.fused_optimizer
         )
         self._scaler = grad_scaler(settings.precision, device.type)
+        self._watch = StepWatch(watched_steps, model.parameters())
+        self._skips = SkipCounter(self._optimizer) if self._scaler.is_enabled() else None
+        self._first_scale = self._scaler.get_scale()
         self.steps_taken = 0
         self.last_loss: torch.Tensor | None = None
 
@@ -74,9 +86,12 @@ class TrainingJob:
             loss = forward_loss(self._workload, self._model, batch)
         timer.mark(Mark.FORWARD)
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._watch.see(loss)
         timer.mark(Mark.BACKWARD)
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        if self._skips is not None:
+            self._skips.end_step()
         self._optimizer.zero_grad(set_to_none=True)
         timer.mark(Mark.OPTIMIZER)
         self.last_loss = loss.detach()
@@ -86,6 +101,39 @@ class TrainingJob:
     def place(self, batch: Any) -> Any:
         """Return the batch on the device, in this job's memory format."""
         return to_device(batch, self._device, channels_last=self._settings.channels_last)
+
+    def first_steps(self, steps: int) -> FirstSteps:
+        """Return what at most `steps` of the watched steps came to, and watch no more of them.
+
+        Waits for the device.
+        """
+        self._watch.stop()
+        norms = self._watch.norms(steps)
+        skipped = None if self._skips is None else self._skips.flags(0, len(norms))
+        scale, scales = self._first_scale, []
+        for left_out in skipped or (False,) * len(norms):
+            scales.append(scale)  # it grows only after thousands of steps
+            scale *= self._scaler.get_backoff_factor() if left_out else 1.0
+        return FirstSteps(
+            losses=self._watch.losses(steps),
+            gradient_norms=tuple(norm / by for norm, by in zip(norms, scales, strict=True)),
+            skipped=skipped,
+            weights=self._weights,
+        )
+
+    def skipped_steps(self, since: int) -> int | None:
+        """Return how many steps from number `since` on GradScaler skipped; None without one.
+
+        Waits for the device.
+        """
+        return None if self._skips is None else sum(self._skips.flags(since))
+
+    def parameters_finite(self) -> bool:
+        """Return whether no parameter is infinite or not a number. Waits for the device."""
+        largest = torch.nn.utils.get_total_norm(
+            [value.detach() for value in self._model.parameters()], norm_type=math.inf
+        )
+        return bool(torch.isfinite(largest))
 
     def loss_value(self) -> float | None:
         """Return the last step's loss as a number. Waits for the device.

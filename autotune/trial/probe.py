@@ -2,8 +2,9 @@
 
 First the same batch over and over, resident on the device: compile and cuDNN's search end here,
 and its rate is the device ceiling. Then the loader: the batches that it prepared ahead are drained,
-and the timed window gives the score. Last, and only if asked, a few steps under the profiler, and
-the loader alone.
+and the timed window gives the score. Then, and only if asked, a few steps under the profiler, and
+the loader alone. Last, with the job gone, the numerics guard: the first losses beside those of the
+plain fp32 job.
 """
 
 from __future__ import annotations
@@ -18,19 +19,23 @@ from typing import Any
 
 import torch
 
-from autotune.loader import build_loader, endless, resident_batch
+from autotune.loader import build_loader, endless, resident_samples
 from autotune.measure.device import device_info, memory_use, synchronize
 from autotune.measure.launch import queueing_s
 from autotune.measure.machine import MachineWatch
 from autotune.measure.timers import make_timer
 from autotune.measure.trace import record_trace
 from autotune.measure.window import StopRule, run_window, steps_per_block
-from autotune.measurement import Costs, DeviceActivity, Measurement, Window
+from autotune.measurement import Costs, DeviceActivity, Measurement, NumericsReport, Window
 from autotune.request import TrialRequest
 from autotune.settings import CompileMode
 from autotune.statistics import Estimate
+from autotune.trial.first_steps import FirstSteps
+from autotune.trial.guard import NumericsGuard, first_batch
 from autotune.trial.job import TrainingJob
+from autotune.trial.judge import judge_alone
 from autotune.trial.loading import drain, loader_window
+from autotune.workloads.batch import fingerprint
 from autotune.workloads.workload import Workload
 
 RESIDENT_WARMUP_STEPS = 3
@@ -80,6 +85,8 @@ class Probe:
         self._began_s = time.perf_counter() - start_s
         self._watch = MachineWatch(device)
         self._repeated = 0
+        self._guard: NumericsGuard | None = None
+        self._first: FirstSteps | None = None
 
     @property
     def costs(self) -> Costs:
@@ -88,13 +95,24 @@ class Probe:
 
     def run(self, workload: Workload) -> Measurement:
         """Measure and return the record. Whatever the job raises comes out as it is."""
-        request = self._request
+        measurement = self._measured(workload)  # the job is gone then, and its memory free
+        return self._checked(workload, measurement)
+
+    def _measured(self, workload: Workload) -> Measurement:
+        request, watched = self._request, self._request.numerics.watched_steps
         started = time.perf_counter()
-        job = TrainingJob(workload, request.settings, self._device, request.seed)
-        resident = job.place(resident_batch(workload, request.settings.batch_size))
+        job = TrainingJob(workload, request.settings, self._device, request.seed, watched)
+        samples = resident_samples(workload, request.settings.batch_size)
+        host = first_batch(workload, request.settings.batch_size, samples, request.seed)
+        if watched:
+            self._guard = NumericsGuard(request, self._device, samples, fingerprint(host))
+        resident = job.place(host)
+        del host
         self._seconds["setup_s"] = time.perf_counter() - started
         step_s = self._warm_up(job, resident)
         ceiling = self._ceiling(job, resident, step_s)
+        if watched:
+            self._first = job.first_steps(min(watched, job.steps_taken))
         if workload.resident:
             return self._timed(job, itertools.repeat(resident), step_s, ceiling)
         del resident
@@ -181,7 +199,7 @@ class Probe:
         step_s: float,
         ceiling: Estimate | None,
     ) -> Measurement:
-        request = self._request
+        request, steps_before = self._request, job.steps_taken
         self._stage("window")
         started = time.perf_counter()
         window = self._undisturbed(partial(self._window, job, batches, self._rule(step_s, ceiling)))
@@ -193,6 +211,7 @@ class Probe:
             )
         memory = memory_use(self._device)
         loss = job.loss_value()
+        skipped = job.skipped_steps(steps_before)
         trace = self._profiled(job, batches, window)
         return Measurement(
             settings=request.settings,
@@ -205,7 +224,8 @@ class Probe:
             memory=memory,
             costs=self.costs,
             optimizer_steps=job.steps_taken,
-            skipped_steps=None,
+            numerics=self._numerics(job, window, skipped),
+            skipped_steps=skipped,
             last_loss=loss,
             trace=trace,
             notes=tuple(self._notes),
@@ -245,6 +265,40 @@ class Probe:
             "The settings may be faster on a quiet machine"
         )
         return window
+
+    def _numerics(
+        self, job: TrainingJob, window: Window, skipped: int | None
+    ) -> NumericsReport | None:
+        if self._first is None:
+            return None
+        return judge_alone(
+            self._first,
+            parameters_finite=job.parameters_finite(),
+            window_steps=window.steps,
+            window_skipped=skipped,
+        )
+
+    def _checked(self, workload: Workload, measurement: Measurement) -> Measurement:
+        """Return the measurement with the guard's comparison, where it is worth its time."""
+        alone, above = measurement.numerics, self._request.check_above
+        if alone is None or self._guard is None or self._first is None:
+            return measurement
+        if alone.failed is not None or alone.unchecked is not None:
+            return measurement
+        if above is None or measurement.window.samples_per_s < above:
+            why = "not asked for" if above is None else "clearly slower than the best known"
+            return replace(measurement, numerics=replace(alone, unchecked=why))
+        self._stage("numerics")
+        started = time.perf_counter()
+        report = self._guard.check(
+            workload,
+            alone,
+            self._first,
+            step_s=measurement.window.step_ms / 1e3,
+            left_s=self._request.limit_s - (started - self._began_s),
+        )
+        self._seconds["guard_s"] = time.perf_counter() - started
+        return replace(measurement, numerics=report, costs=self.costs)
 
     def _rule(self, step_s: float, ceiling: Estimate | None) -> StopRule:
         probe, best = self._request.probe, self._request.race_against

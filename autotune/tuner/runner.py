@@ -69,6 +69,7 @@ class TrialRunner:
         race_against: float | None = None,
         profile_above: float | None = None,
         loader_above: float | None = None,
+        check_above: float | None = None,
         measure_ceiling: bool = True,
         tell: Tell | None = None,
     ) -> TrialRecord:
@@ -82,6 +83,7 @@ class TrialRunner:
             race_against: As in `TrialRequest`.
             profile_above: As in `TrialRequest`.
             loader_above: As in `TrialRequest`.
+            check_above: As in `TrialRequest`.
             measure_ceiling: As in `TrialRequest`.
             tell: Called between writing the record and logging it.
 
@@ -98,6 +100,7 @@ class TrialRunner:
             race_against=race_against,
             profile_above=profile_above,
             loader_above=loader_above,
+            check_above=check_above,
             measure_ceiling=measure_ceiling,
             repeat_disturbed=self._repeats.worthwhile,
         )

@@ -34,7 +34,7 @@ _NOT_THE_SETTINGS = (FailureKind.USER_ERROR, FailureKind.DATASET_ERROR, FailureK
 """Failures that lie in the job rather than in its settings when they repeat."""
 
 _NEAR_BEST = 0.9
-"""Share of the best throughput from which on a trace and the loader's own rate are worth their
+"""Share of the best throughput from which on a trace, the loader's own rate or a check is worth its
 time."""
 
 
@@ -49,6 +49,7 @@ class SearchRules:
         profile: Which trials get a trace: best, all or none.
         loader_ceiling: Which trials time the loader alone: best, all or none.
         guided: Trials that go one step from the best before the sampler proposes.
+        guard: Hold the losses of fast trials against fp32 eager.
     """
 
     trials: int | None
@@ -56,6 +57,7 @@ class SearchRules:
     profile: str
     loader_ceiling: str
     guided: int
+    guard: bool
 
     def profile_above(self, best: float | None) -> float | None:
         """Return the throughput from which on a trial gets a trace; None for never.
@@ -72,6 +74,16 @@ class SearchRules:
             best: As in `profile_above`.
         """
         return _worth_from(self.loader_ceiling, best)
+
+    def check_above(self, best: float | None) -> float | None:
+        """Return the throughput from which on a trial is held against fp32; None for never.
+
+        Args:
+            best: Best throughput known; None for a trial that is in any case.
+        """
+        if not self.guard:
+            return None
+        return _worth_from("best", best)
 
 
 def _worth_from(trials: str, best: float | None) -> float | None:
@@ -219,6 +231,7 @@ class Search:
             race_against=best_score if self._rules.racing and not expert else None,
             profile_above=self._rules.profile_above(None if expert else best_score),
             loader_above=self._rules.loader_above(None if expert else best_score),
+            check_above=self._rules.check_above(None if expert else best_score),
             tell=self._study.add if trial is None else self._teller(trial),
         )
         if not expert:

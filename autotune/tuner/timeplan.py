@@ -61,7 +61,7 @@ class TimePlan:
     def repeat_s(self, record: TrialRecord) -> float:
         """Return the seconds that a trial takes again in the confirmation."""
         costs = record.outcome.costs
-        extras = (costs.ceiling_s, costs.profile_s, costs.loader_ceiling_s)
+        extras = (costs.ceiling_s, costs.profile_s, costs.loader_ceiling_s, costs.guard_s)
         once = sum(seconds or 0.0 for seconds in extras)
         return self.cost_s(record) - once - (1 - _WARM_FIRST_STEP) * (costs.first_step_s or 0.0)
 

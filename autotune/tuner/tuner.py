@@ -81,6 +81,7 @@ class Tuner:
             workload=config.workload,
             settings=Settings(batch_size=INSPECTION_BATCH),
             probe=config.probe,
+            numerics=config.numerics,
             device=config.device,
             seed=config.seed,
             folder=str(folder),
@@ -105,6 +106,7 @@ class Tuner:
             profile=config.probe.profile,
             loader_ceiling=config.probe.loader_ceiling,
             guided=config.search.guided_trials,
+            guard=config.numerics.guard,
         )
 
     def run(self) -> StudyResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
@@ -11,6 +12,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from autotune.errors import WorkloadError
+
+_FINGERPRINT_ELEMENTS = 1024
+"""Elements of a tensor that its fingerprint looks at."""
 
 
 def to_device(batch: Any, device: torch.device, *, channels_last: bool) -> Any:
@@ -88,6 +92,24 @@ def is_pinned(batch: Any) -> bool:
     """Return whether the batch holds tensors and all of them lie in page-locked memory."""
     pinned = [tensor.is_pinned() for tensor in _tensors(batch)]
     return bool(pinned) and all(pinned)
+
+
+def fingerprint(batch: Any) -> str:
+    """Return a short text that tells two batches (or state dicts) of tensors apart.
+
+    Shapes and types count, and some elements from all over each tensor: enough for data that were
+    drawn anew, at a cost that does not grow with them.
+    """
+    found = hashlib.sha256()
+    for tensor in _tensors(batch):
+        if torch.nn.parameter.is_lazy(tensor):
+            continue
+        found.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+        if tensor.layout is torch.strided and tensor.numel():
+            flat = tensor.detach().flatten()
+            few = flat[:: -(-len(flat) // _FINGERPRINT_ELEMENTS)].cpu().contiguous()
+            found.update(few.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:32]
 
 
 def _moved_mapping(batch: Mapping[Any, Any], move: Any) -> Any:

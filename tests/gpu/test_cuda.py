@@ -5,11 +5,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 from autotune.config import ProbeConfig, WorkloadSpec
+from autotune.errors import NonFiniteLoss
 from autotune.launch.local import LocalLauncher
 from autotune.measure.device import device_info, memory_use, synchronize
 from autotune.measure.machine import MachineWatch
@@ -20,6 +22,9 @@ from autotune.measure.window import StepSeen, StopRule, run_window
 from autotune.measurement import FailureKind, JobFacts, Measurement, Phase, TrialFailure
 from autotune.request import TrialRequest
 from autotune.settings import CompileMode, Precision, Settings
+from autotune.trial.probe import Probe
+from autotune.workloads.tiny import tiny_images, tiny_model
+from autotune.workloads.workload import Workload
 
 pytestmark = [
     pytest.mark.gpu,
@@ -153,6 +158,86 @@ def test_a_trace_has_the_steps_and_kernels(tmp_path):
     )
     assert trace.note is None
     assert trace.file.stat().st_size > 1000
+
+
+class Overflowing(torch.nn.Module):
+    """Its activations pass 65504, the largest number of fp16; in fp32 and bf16 they are finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 16, 3, padding=1)
+        self.last = torch.nn.Linear(16, 10)
+
+    def forward(self, images):
+        large = self.first(images) * 1e6
+        return self.last(large.relu().mean((2, 3)) * 1e-6)
+
+
+def sum_of_losses(output, labels):
+    """Return a loss so large that GradScaler's first scales overflow in fp16."""
+    return 10 * torch.nn.functional.cross_entropy(output, labels, reduction="sum")
+
+
+def probed(tmp_path, settings, *, model=tiny_model, loss=None, lr=0.01):
+    """Measure in this process a job of the models above, held against fp32."""
+    built = Workload(
+        dataset=tiny_images(),
+        collate=None,
+        build_model=model,
+        loss=loss or torch.nn.functional.cross_entropy,
+        build_optimizer=lambda parameters, fused: torch.optim.SGD(
+            parameters, lr=lr, momentum=0.9, fused=fused
+        ),
+        shuffle=True,
+        drop_last=True,
+        resident=False,
+    )
+    folder = tmp_path / "0000"
+    folder.mkdir()
+    request = request_for(folder, settings, check_above=0.0)
+    return Probe(request, torch.device("cuda", 0), 0.0, lambda stage: None).run(built)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": Precision.BF16, "channels_last": True},
+        {"precision": Precision.FP16},
+        {"precision": Precision.FP16, "fused_optimizer": True},
+        {"precision": Precision.TF32, "cudnn_benchmark": True},
+        {"precision": Precision.BF16, "compile": CompileMode.REDUCE_OVERHEAD},
+        {},
+    ],
+    ids=str,
+)
+def test_a_sane_setting_learns_what_fp32_learns(tmp_path, changes):
+    measured = probed(tmp_path, Settings(batch_size=32, **changes))
+    found = measured.numerics
+    assert found.failed is None, found
+    assert found.unchecked is None
+    assert len(found.reference) >= 2
+    assert found.difference < found.tolerance
+    assert found.gradient_norm == pytest.approx(found.reference_norm, rel=0.2)
+    fp16 = changes.get("precision") is Precision.FP16
+    assert (measured.skipped_steps is not None) is fp16
+
+
+def test_an_overflow_in_fp16_never_wins(tmp_path):
+    settings = Settings(batch_size=32, precision=Precision.FP16)
+    with pytest.raises(NonFiniteLoss):
+        probed(tmp_path, settings, model=Overflowing)
+    bf16 = probed(tmp_path / "0000", replace(settings, precision=Precision.BF16), model=Overflowing)
+    assert bf16.numerics.failed is None
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_that_grad_scaler_skips_are_counted(tmp_path, fused):
+    settings = Settings(batch_size=32, precision=Precision.FP16, fused_optimizer=fused)
+    measured = probed(tmp_path, settings, loss=sum_of_losses, lr=1e-7)
+    found = measured.numerics
+    assert found.skipped_steps >= 1
+    assert measured.skipped_steps == 0, "the scale has settled long before the window"
+    assert found.failed is None, found
 
 
 @pytest.fixture(scope="module")

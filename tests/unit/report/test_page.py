@@ -22,6 +22,7 @@ def test_page_holds_every_section() -> None:
         "Settings",
         "A step, before and after",
         "Bottleneck",
+        "Numerics",
         "Confirmation",
         "Failed trials",
         "All trials",

@@ -12,6 +12,7 @@ from autotune.measurement import (
     JobFacts,
     Measurement,
     MemoryUse,
+    NumericsReport,
     Phase,
     StopReason,
     TrialFailure,
@@ -62,6 +63,7 @@ def make_measured() -> Callable[..., TrialRecord]:
         alloc_retries: int = 0,
         last_loss: float | None = 1.0,
         infeasible: str | None = None,
+        numerics: NumericsReport | None = None,
     ) -> TrialRecord:
         outcome = Measurement(
             settings=settings,
@@ -89,6 +91,7 @@ def make_measured() -> Callable[..., TrialRecord]:
             optimizer_steps=1,
             skipped_steps=None,
             last_loss=last_loss,
+            numerics=numerics,
         )
         return _record(outcome, None if infeasible else score, infeasible, number)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.measurement import FailureKind
+from autotune.measurement import FailureKind, NumericsReport
 from autotune.result import TrialRecord
 from autotune.search.exclusions import Exclusions, lacks_memory
 from autotune.settings import CompileMode, Precision, Settings
@@ -66,6 +66,18 @@ def test_a_loss_that_is_no_number_is_no_lack_of_memory(make_measured: Make) -> N
     assert exclusions.removed == {("precision", "bf16"): "non finite in trial 0"}
     read_back = make_measured(FANCY, last_loss=None, infeasible="not a number")
     assert not lacks_memory(read_back)
+
+
+def test_other_numbers_than_fp32_put_all_arithmetic_under_suspicion(make_measured: Make) -> None:
+    differs = NumericsReport(losses=(5.0,), reference=(7.0,), difference=0.3, failed="differs")
+    record = make_measured(FANCY, infeasible="differs", numerics=differs)
+    assert not lacks_memory(record)
+    assert taught(record).removed == {}
+    fused = make_measured(replace(PLAIN, fused_optimizer=True), number=1)
+    images = make_measured(replace(PLAIN, channels_last=True), number=2)
+    assert taught(record, fused, images).removed == {
+        ("precision", "bf16"): "other numbers than fp32 in trial 0"
+    }
 
 
 @pytest.mark.parametrize("kind", [FailureKind.COMPILE_FAILED, FailureKind.TIME_LIMIT])

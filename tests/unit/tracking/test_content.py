@@ -15,7 +15,13 @@ from factories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.measurement import DeviceActivity, FailureKind, MachineState, ThrottleReason
+from autotune.measurement import (
+    DeviceActivity,
+    FailureKind,
+    MachineState,
+    NumericsReport,
+    ThrottleReason,
+)
 from autotune.result import Role, TrialRecord
 from autotune.statistics import Estimate, Verdict
 from autotune.tracking.content import clean, result_content, run_name, trial_content
@@ -67,6 +73,36 @@ def test_the_machine_of_a_window_is_logged() -> None:
     unwatched = trial_content(make_trial(1))
     assert "samples_per_joule" not in unwatched.metrics
     assert not {"disturbed", "limited"} & set(unwatched.tags)
+
+
+def test_the_guards_curves_are_logged_step_by_step() -> None:
+    report = NumericsReport(
+        losses=(7.0, None),
+        reference=(7.0, 6.0),
+        again=(7.1, 6.1),
+        difference=0.004,
+        tolerance=0.03,
+        gradient_norm=2.0,
+        reference_norm=2.1,
+        skipped_steps=1,
+    )
+    measured = replace(make_measurement(), numerics=report, skipped_steps=3)
+    content = trial_content(make_trial(1, outcome=measured))
+    assert content.curves == {
+        "first_losses": (7.0, None),
+        "first_losses_fp32": (7.0, 6.0),
+        "first_losses_fp32_again": (7.1, 6.1),
+    }
+    assert content.metrics["fp32_difference"] == 0.004
+    assert content.metrics["fp32_difference_allowed"] == 0.03
+    assert content.metrics["first_skipped_steps"] == 1
+    assert content.metrics["skipped_steps"] == 3
+    assert content.tags["numerics"] == "checked against fp32"
+    for words in ({"failed": "the loss is nan"}, {"unchecked": "the loss is nan"}):
+        bad = replace(measured, numerics=NumericsReport(losses=(), **words))
+        content = trial_content(make_trial(1, outcome=bad))
+        assert content.tags["numerics"] == "the loss is nan"
+        assert content.curves == {}
 
 
 def test_a_failure_has_a_reason_and_no_score() -> None:

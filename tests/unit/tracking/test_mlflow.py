@@ -6,6 +6,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mlflow.entities import Run
 
 from autotune.config import TrackingConfig
 from autotune.errors import TrackingError
+from autotune.measurement import NumericsReport
 from autotune.result import Role, StudyResult
 from autotune.tracking import NoTracker, make_tracker, mlflow_store
 from autotune.tracking import mlflow as mlflow_tracker
@@ -105,6 +107,19 @@ def test_a_whole_study(output: Path, result: StudyResult, capfd: pytest.CaptureF
     files = {file.path for file in client.list_artifacts(best.info.run_id)}
     assert files == {"record.json", "trace.json.gz"}
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_first_losses_are_a_curve(output: Path, result: StudyResult) -> None:
+    report = NumericsReport(losses=(7.0, None, 5.0), reference=(7.0, 6.0, 5.5))
+    measured = replace(make_measurement(), numerics=report)
+    tracker = started(output, result)
+    tracker.log_trial(make_trial(0, outcome=measured))
+    _, (run,) = runs_of(output)
+    client = client_of(output)
+    losses = client.get_metric_history(run.info.run_id, "first_losses")
+    assert [(point.step, point.value) for point in losses] == [(0, 7.0), (2, 5.0)]
+    plain = client.get_metric_history(run.info.run_id, "first_losses_fp32")
+    assert [(point.step, point.value) for point in plain] == [(0, 7.0), (1, 6.0), (2, 5.5)]
 
 
 def test_the_confirmation_is_no_progress_of_the_search(output: Path, result: StudyResult) -> None:

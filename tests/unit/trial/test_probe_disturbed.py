@@ -64,14 +64,14 @@ def test_a_quiet_window_is_measured_once(measure):
     measured = measure(QUIET)
     assert measured.window.machine == QUIET
     assert measured.repeated_windows == 0
-    assert measured.notes == ()
+    assert not any("disturbed" in note for note in measured.notes)
 
 
 def test_a_disturbed_window_is_measured_again(measure):
     measured = measure(BUSY, QUIET)
     assert measured.window.machine == QUIET
     assert measured.repeated_windows == 1
-    (note,) = measured.notes
+    (note,) = [note for note in measured.notes if "disturbed" in note]
     assert "first was disturbed: other processes used 1.7 of 2 cores" in note
 
 
@@ -80,7 +80,7 @@ def test_of_two_disturbed_windows_the_less_disturbed_is_kept_and_flagged(measure
     measured = measure(*states)
     assert measured.window.machine == LESS_BUSY
     assert measured.repeated_windows == 1
-    (note,) = measured.notes
+    (note,) = [note for note in measured.notes if "disturbed" in note]
     assert "other processes used 0.8 of 2 cores" in note
 
 

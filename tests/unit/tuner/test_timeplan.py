@@ -48,9 +48,9 @@ def test_whether_a_trial_wins_or_loses_the_confirmation_fits(best_s: float | Non
 
 
 def test_what_is_paid_once_is_not_reserved_again() -> None:
-    once = Costs(ceiling_s=1.0, profile_s=2.0, loader_ceiling_s=4.0, first_step_s=10.0)
+    once = Costs(ceiling_s=1.0, profile_s=2.0, loader_ceiling_s=4.0, guard_s=3.0, first_step_s=10.0)
     outcome = replace(measured(SETTINGS, 100.0), costs=once)
-    assert PLAN.repeat_s(trial(30.0, outcome)) == pytest.approx(30 - 1 - 2 - 4 - 7)
+    assert PLAN.repeat_s(trial(30.0, outcome)) == pytest.approx(30 - 1 - 2 - 4 - 3 - 7)
     assert PLAN.repeat_s(trial(30.0)) == 30
 
 

@@ -25,13 +25,14 @@ from autotune.config import (
     BudgetConfig,
     Config,
     ConfirmationConfig,
+    NumericsConfig,
     ProbeConfig,
     SearchConfig,
     SpaceConfig,
     StudyConfig,
 )
 from autotune.errors import BudgetError, ConfigError, OutputError, StudyError, WorkloadError
-from autotune.measurement import FailureKind, Outcome
+from autotune.measurement import FailureKind, NumericsReport, Outcome
 from autotune.request import TrialRequest
 from autotune.result import Arm, Role, StudyEnd, StudyResult, TrialState
 from autotune.search import study as optuna_study
@@ -286,6 +287,49 @@ def test_the_loader_alone_is_timed_in_the_trials_that_are_looked_at_closely(
     assert (first.loader_above, second.loader_above) == (0.0, 0.0)
     assert third.loader_above == pytest.approx(0.9 * result.expert.score)
     assert bench.launcher.requests[-1].loader_above is None, "the confirmation has no use for it"
+
+
+def test_what_may_win_is_held_against_fp32_and_the_users_own_settings_are_not(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(make_config(), tmp_path)
+    result = bench.run()
+    assert result.expert is not None
+    assert result.expert.score is not None
+    first, second, third = bench.launcher.requests[:3]
+    assert (first.check_above, second.check_above) == (None, 0.0)
+    assert third.check_above == pytest.approx(0.9 * result.expert.score)
+    again = bench.launcher.requests[-1]
+    assert again.check_above is None
+    assert again.numerics.guard
+
+
+def test_the_guard_can_be_turned_off(tmp_path: Path) -> None:
+    bench = Bench(make_config(numerics=NumericsConfig(guard=False)), tmp_path)
+    bench.run()
+    assert {request.check_above for request in bench.launcher.requests} == {None}
+    assert not any(request.numerics.guard for request in bench.launcher.requests)
+
+
+def test_settings_with_other_numbers_than_fp32_never_win(tmp_path: Path) -> None:
+    bench = Bench(make_config(), tmp_path)
+    run = bench.launcher.run
+
+    def guarded(request: TrialRequest, progress: Any) -> Outcome:
+        outcome = run(request, progress)
+        if request.settings.precision is Precision.BF16:
+            why = "the loss is 2.5"
+            report = NumericsReport(losses=(2.5,), difference=0.5, failed=why)
+            return replace(outcome, numerics=report)  # type: ignore[type-var]
+        return outcome
+
+    bench.launcher.run = guarded  # type: ignore[method-assign]
+    result = bench.run()
+    failed = [trial for trial in result.trials if trial.settings.precision is Precision.BF16]
+    assert failed
+    assert {trial.infeasible for trial in failed} == {"the loss is 2.5"}
+    assert {trial.state for trial in failed} == {TrialState.PRUNED}
+    assert result.recommended.precision is Precision.DEFAULT
 
 
 @pytest.mark.parametrize(

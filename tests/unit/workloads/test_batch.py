@@ -7,7 +7,13 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from autotune.errors import WorkloadError
-from autotune.workloads.batch import batch_size_of, has_image, is_pinned, to_device
+from autotune.workloads.batch import (
+    batch_size_of,
+    fingerprint,
+    has_image,
+    is_pinned,
+    to_device,
+)
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -152,3 +158,33 @@ def test_is_pinned(monkeypatch: pytest.MonkeyPatch):
     assert is_pinned({"x": pinned, "n": 1})
     assert not is_pinned([pinned, pageable])
     assert not is_pinned("no tensor at all")
+
+
+def test_a_fingerprint_tells_batches_apart_and_knows_the_same_again():
+    rows, labels = torch.randn(5000, 3), torch.arange(5000)
+    known = fingerprint((rows, labels))
+    assert fingerprint([rows.clone(), labels.clone()]) == known
+    assert fingerprint((rows.to(memory_format=torch.contiguous_format), labels)) == known
+    for other in (
+        (rows + 1e-6, labels),
+        (rows.bfloat16(), labels),
+        (rows.flip(0), labels),
+        (rows[:-1], labels[:-1]),
+        (rows.reshape(3, 5000), labels),
+    ):
+        assert fingerprint(other) != known
+
+
+def test_any_tensor_has_a_fingerprint():
+    odd = {
+        "sparse": torch.eye(3).to_sparse(),
+        "scalar": torch.tensor(1.0),
+        "none": torch.empty(0, 3),
+        "flags": torch.tensor([True, False]),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "transposed": torch.arange(6).reshape(2, 3).T,
+        "lazy": torch.nn.LazyLinear(3).weight,
+        "text": "a",
+    }
+    assert fingerprint(odd) == fingerprint(dict(odd))
+    assert fingerprint(odd) != fingerprint({**odd, "scalar": torch.tensor(2.0)})
