@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from autotune.loader import build_loader, endless, resident_batch
+from autotune.measure.compilation import CompileObserver, compile_notes
 from autotune.measure.device import device_info, memory_use, synchronize
 from autotune.measure.timers import make_timer
 from autotune.measure.trace import record_trace
@@ -66,6 +67,8 @@ class Probe:
         self._notes: list[str] = []
         self._batches: Iterator[Any] = iter(())  # kept: letting go of it waits for the workers
         self._sync = partial(synchronize, device)
+        mode = request.settings.compile
+        self._compiling = None if mode is CompileMode.OFF else CompileObserver(mode, device)
 
     @property
     def costs(self) -> Costs:
@@ -91,7 +94,7 @@ class Probe:
 
     def _warm_up(self, job: TrainingJob, resident: Any) -> float:
         """Run the first steps on a resident batch; return the seconds of the last one."""
-        compiling = self._request.settings.compile is not CompileMode.OFF
+        compiling = self._compiling is not None
         self._stage("compile" if compiling else "warm-up")
         repeated = itertools.repeat(resident)
         started = time.perf_counter()
@@ -102,6 +105,8 @@ class Probe:
                 break  # steps this slow are not about launches and caches
             step_s = self._one_step(job, repeated)
         self._seconds["warmup_s"] = time.perf_counter() - started
+        if self._compiling is not None:
+            self._compiling.warmed_up(first_s, step_s)
         return step_s
 
     def _one_step(self, job: TrainingJob, batches: Iterator[Any]) -> float:
@@ -178,13 +183,14 @@ class Probe:
         request = self._request
         self._stage("window")
         started = time.perf_counter()
-        window = run_window(
-            partial(job.step, batches),
-            timer=make_timer(self._device),
-            rule=self._rule(step_s, ceiling),
-            synchronize=self._sync,
-        )
+        run = partial(self._window, job, batches, self._rule(step_s, ceiling))
+        window = run()
+        if self._compiling is not None and self._compiling.window_ended():
+            window = self._window_without_compiling(run, self._compiling)
         self._seconds["window_s"] = time.perf_counter() - started
+        compilation = None if self._compiling is None else self._compiling.report()
+        if compilation is not None:
+            self._notes += compile_notes(compilation)
         memory = memory_use(self._device)
         loss = job.loss_value()
         trace = self._profiled(job, batches, window)
@@ -193,6 +199,7 @@ class Probe:
             device=device_info(self._device),
             window=window,
             device_ceiling=ceiling,
+            compilation=compilation,
             memory=memory,
             costs=self.costs,
             optimizer_steps=job.steps_taken,
@@ -201,6 +208,33 @@ class Probe:
             trace=trace,
             notes=tuple(self._notes),
         )
+
+    def _window(self, job: TrainingJob, batches: Iterator[Any], rule: StopRule) -> Window:
+        if self._compiling is not None:
+            self._compiling.window_begins()
+        return run_window(
+            partial(job.step, batches),
+            timer=make_timer(self._device),
+            rule=rule,
+            synchronize=self._sync,
+        )
+
+    def _window_without_compiling(
+        self, run: Callable[[], Window], compiling: CompileObserver
+    ) -> Window:
+        """Run the window again, once, after compilations fell into it; return the second one.
+
+        What was compiled in the first is there for the second, so the first was the warm-up that
+        was still missing; a longer warm-up beforehand would have had to guess for how long. A job
+        that goes on compiling does so in training too, so the second one stands as it is.
+        """
+        self._notes.append(
+            "the window was measured again, as there was compiling in the first one: "
+            + "; ".join(compiling.reasons_in_window)
+        )
+        window = run()
+        compiling.window_ended()
+        return window
 
     def _rule(self, step_s: float, ceiling: Estimate | None) -> StopRule:
         probe, best = self._request.probe, self._request.race_against
