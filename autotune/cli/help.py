@@ -9,6 +9,7 @@ from dataclasses import fields
 from autotune.cli.choices import Choices
 from autotune.config import (
     BudgetConfig,
+    ObjectiveConfig,
     OutputConfig,
     ProbeConfig,
     SearchConfig,
@@ -35,6 +36,8 @@ _GROUPS = {
 _KEYS: tuple[tuple[str, type, str, str], ...] = (
     ("budget", BudgetConfig, "minutes", "wall-clock minutes for everything"),
     ("budget", BudgetConfig, "trials", "trials of the search at most; null: as many as fit"),
+    ("objective", ObjectiveConfig, "metric", "throughput, or energy: samples per joule"),
+    ("objective", ObjectiveConfig, "planned_steps", "yours; then compile time counts"),
     ("search", SearchConfig, "sampler", "tpe, gp, random, grid, brute_force"),
     ("probe", ProbeConfig, "window_s", "seconds at most that a trial is timed"),
     ("probe", ProbeConfig, "profile", "traces of which trials: best, all, none"),

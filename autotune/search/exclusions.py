@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.measurement import FailureKind
-from autotune.objective import infeasible
+from autotune.objective import UNSCORED, infeasible
 from autotune.result import TrialRecord
 from autotune.settings import CompileMode, Settings
 
@@ -55,6 +55,8 @@ class Exclusions:
     def learn(self, record: TrialRecord) -> None:
         """Take a finished trial into account."""
         settings, failure = record.settings, record.failure
+        if record.infeasible in UNSCORED:
+            return
         if lacks_memory(record):
             self._too_large.append(settings)
         if failure is not None:

@@ -20,6 +20,7 @@ class StudyIdentity:
         workload: What is trained, as JSON.
         baseline: The user's own settings, as JSON.
         device: Name of the device.
+        objective: What is maximised, as JSON.
         versions: Version by package of what decides the speed, as JSON.
     """
 
@@ -27,6 +28,7 @@ class StudyIdentity:
     workload: str
     baseline: str
     device: str
+    objective: str
     versions: str
 
 

@@ -34,7 +34,7 @@ _NOT_THE_SETTINGS = (FailureKind.USER_ERROR, FailureKind.DATASET_ERROR, FailureK
 """Failures that lie in the job rather than in its settings when they repeat."""
 
 _NEAR_BEST = 0.9
-"""Share of the best throughput from which on a trace is worth its time."""
+"""Share of the best trial's throughput from which on a trace is worth its time."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +194,8 @@ class Search:
     ) -> None:
         best = self._ledger.best
         best_score = best.score if best is not None else None
+        rate = best.measurement.window.samples_per_s if best and best.measurement else None
+        race_against = self._session.runner.objective.race_against(best_score)
         expert = role is Role.EXPERT
         record = self._session.runner.run(
             role,
@@ -201,8 +203,8 @@ class Search:
             label="expert guess" if expert else "search",
             limit_s=limit_s,
             # The expert guess is a yardstick: it is measured to the end.
-            race_against=best_score if self._rules.racing and not expert else None,
-            profile_above=self._rules.profile_above(None if expert else best_score),
+            race_against=race_against if self._rules.racing and not expert else None,
+            profile_above=self._rules.profile_above(None if expert else rate),
             tell=self._study.add if trial is None else self._teller(trial),
         )
         if not expert:

@@ -163,10 +163,12 @@ class CountedOnTheHost(torch.nn.Module):
 
 
 def test_what_cuda_graphs_are_left_out_for_is_told():
+    from torch._inductor import config
+
     device = torch.device("cuda")
     torch._dynamo.reset()
     # Without partitions, one operation on the CPU costs the whole graph its CUDA graph.
-    with torch._inductor.config.patch(graph_partition=False):
+    with config.patch(graph_partition=False):
         observer = CompileObserver(CompileMode.REDUCE_OVERHEAD, device)
         model = torch.compile(CountedOnTheHost().to(device), mode="reduce-overhead")
         for _ in range(3):
