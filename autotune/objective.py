@@ -80,8 +80,7 @@ class Objective:
 
     def lacking(self, measurement: Measurement) -> str | None:
         """Return what the score needs and the measurement does not have, or None."""
-        machine = measurement.window.machine
-        if self.metric == "energy" and (machine is None or not machine.energy_j):
+        if self.metric == "energy" and not _joules(measurement):
             return NO_ENERGY
         if self.planned_samples is not None and measurement.costs.first_step_s is None:
             return NO_FIRST_STEP
@@ -100,9 +99,8 @@ class Objective:
         if (lacking := self.lacking(measurement)) is not None:
             raise ValueError(lacking)
         window = measurement.window
-        if self.metric == "energy":
-            joules = window.machine.energy_j if window.machine is not None else None
-            return window.samples / (joules or float("nan"))
+        if self.metric == "energy" and (joules := _joules(measurement)):
+            return window.samples / joules
         once = start_up(measurement, seen)
         if self.planned_samples is None or once is None:
             return window.samples_per_s
@@ -119,6 +117,11 @@ class Objective:
             best: Best score known; None while there is none.
         """
         return None if self.metric == "energy" else best
+
+
+def _joules(measurement: Measurement) -> float | None:
+    machine = measurement.window.machine
+    return None if machine is None else machine.energy_j
 
 
 def start_up(measurement: Measurement, seen: Iterable[Measurement] = ()) -> StartUp | None:

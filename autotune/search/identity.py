@@ -20,16 +20,16 @@ class StudyIdentity:
         workload: What is trained, as JSON.
         baseline: The user's own settings, as JSON.
         device: Name of the device.
-        objective: What is maximised, as JSON.
         versions: Version by package of what decides the speed, as JSON.
+        objective: What is maximised, as JSON.
     """
 
     space: str
     workload: str
     baseline: str
     device: str
-    objective: str
     versions: str
+    objective: str = "{}"
 
 
 def check_identity(folder: Path, known: Mapping[str, Any], identity: StudyIdentity) -> None:

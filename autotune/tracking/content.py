@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from autotune.measurement import Measurement, Phase
+from autotune.measurement import CompileReport, Measurement, Phase
 from autotune.result import Arm, Confirmation, StudyResult, TrialRecord
 from autotune.settings import Settings, yaml_word
 from autotune.statistics import Estimate
@@ -63,10 +63,13 @@ def trial_content(trial: TrialRecord) -> Content:
         measured = trial.measurement
         score = SCORE if trial.infeasible is None else f"infeasible_{SCORE}"
         metrics |= _estimate(score, measured.window.throughput) | _measured(measured)
+        if trial.metric != SCORE:
+            metrics[trial.metric] = trial.score
         tags |= {
             "stop": str(measured.window.stop),
             "unmet": measured.window.unmet,
             "device": measured.device.name,
+            "compile_fell_back": measured.compilation.fell_back if measured.compilation else None,
             "notes": "\n".join(measured.notes) or None,
         }
     tags["mlflow.note.content"] = _description(trial)
@@ -91,6 +94,11 @@ def result_content(result: StudyResult) -> Content:
         metrics |= _estimate(f"expert_{SCORE}", _throughput(result, Arm.EXPERT, result.expert))
     if result.confirmation is not None:
         metrics |= _speedups(result.confirmation)
+    if not result.objective.is_plain:
+        metrics |= _scores(result)
+    if (pays := result.break_even) is not None:
+        metrics |= {"recommended_compile_s": pays.compile_s}
+        metrics |= _estimate("compile_pays_after_steps", pays.steps)
     tags: dict[str, str | None] = {
         "model": result.model,
         "data": result.data,
@@ -145,7 +153,22 @@ def _measured(measured: Measurement) -> dict[str, float | None]:
         "alloc_retries": memory.alloc_retries,
         "skipped_steps": measured.skipped_steps,
         "last_loss": measured.last_loss,
+        **_compiled(measured.compilation),
         **asdict(measured.costs),
+    }
+
+
+def _compiled(report: CompileReport | None) -> dict[str, float | None]:
+    if report is None:
+        return {}
+    return {
+        "compile_s": report.compile_s,
+        "compile_cache_hits": report.cache_hits,
+        "compile_cache_misses": report.cache_misses,
+        "graphs": report.graphs,
+        "graph_breaks": sum(report.graph_breaks.values()),
+        "recompiles_before": report.recompiles_before,
+        "recompiles_in_window": report.recompiles_in_window,
     }
 
 
@@ -156,6 +179,21 @@ def _speedups(confirmation: Confirmation) -> dict[str, float | None]:
         **_estimate("speedup", confirmation.versus_baseline.ratio),
         **_estimate("speedup_over_expert", versus_expert.ratio if versus_expert else None),
     }
+
+
+def _scores(result: StudyResult) -> dict[str, float | None]:
+    """Return the scores of baseline and best, where they are not the throughput."""
+    key, metrics = result.objective.key, dict[str, float | None]()
+    for name, arm, trial in (
+        ("baseline", Arm.BASELINE, result.baseline),
+        ("best", Arm.BEST, result.best),
+    ):
+        found = result.confirmation.arm(arm) if result.confirmation is not None else None
+        score = Estimate(trial.score) if trial.score is not None else None
+        metrics |= _estimate(f"{name}_{key}", found.score if found is not None else score)
+        if trial.settings == result.recommended:
+            metrics[key] = metrics.get(f"{name}_{key}")
+    return metrics
 
 
 def _throughput(result: StudyResult, arm: Arm, trial: TrialRecord) -> Estimate | None:

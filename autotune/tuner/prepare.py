@@ -209,6 +209,6 @@ def _identity(config: Config, job: PreparedJob) -> StudyIdentity:
         workload=TypeAdapter(WorkloadSpec).dump_json(config.workload).decode(),
         baseline=json.dumps(job.configured.as_dict()),
         device=job.facts.device.name,
-        objective=json.dumps(asdict(objective_of(config.objective, job.configured))),
         versions=json.dumps(versions),
+        objective=json.dumps(asdict(objective_of(config.objective, job.configured))),
     )
