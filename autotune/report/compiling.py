@@ -23,22 +23,14 @@ def _pays_off(told: BreakEven) -> str:
     if told.steps is None:
         return f"{costs}; it never pays off: a setting that does not compile is as fast"
     epochs = "" if told.epochs is None else f", {numbers.plain(told.epochs)} epochs"
-    return f"{costs}; pays off after {_steps(told.steps)} steps{epochs}"
+    return f"{costs}; pays off after {_steps(told.steps)}{epochs}"
 
 
 def _steps(steps: Estimate) -> str:
-    value, low, high = (
-        None if end is None else numbers.count(_rounded(end))
-        for end in (steps.value, steps.low, steps.high)
-    )
-    if low is None:
-        return f"about {value}"
-    return f"{value} ({low} to {high})" if high is not None else f"{value} ({low} or more)"
-
-
-def _rounded(value: float) -> int:
-    """Return a count with two digits: no more can be trusted of a ratio of small differences."""
-    return max(1, int(float(f"{value:.2g}")))
+    if steps.low is None or steps.high is not None:
+        return numbers.rate(steps, " steps")
+    value = numbers.rate(Estimate(steps.value), " steps")
+    return f"{value} ({numbers.plain(steps.low)} or more)"
 
 
 def _fall_backs(result: StudyResult) -> tuple[str, ...]:
