@@ -117,8 +117,8 @@ def help_text(choices: Choices, defaults: dict[str, str]) -> str:
         usage=_USAGE,
         groups="\n".join(_group(group, choices, defaults.get(group)) for group in _GROUPS),
         keys="\n".join(_key(*key) for key in _KEYS),
-        baseline_key="baseline.KNOB".ljust(26),
-        space_key="search_space.KNOB".ljust(26),
+        baseline_key="baseline.KNOB".ljust(30),
+        space_key="search_space.KNOB".ljust(30),
         output=OutputConfig().dir,
     )
 
@@ -132,4 +132,4 @@ def _group(group: str, choices: Choices, default: str | None) -> str:
 def _key(section: str, kind: type, name: str, about: str) -> str:
     default = next(field.default for field in fields(kind) if field.name == name)
     shown = default if isinstance(default, str) else json.dumps(default)
-    return f"  {f'{section}.{name}={shown}':<26}{about}"
+    return f"  {f'{section}.{name}={shown}':<30}{about}"
