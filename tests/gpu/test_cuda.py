@@ -145,6 +145,7 @@ def test_every_kind_of_setting_is_measured(launcher, tmp_path, changes):
     assert isinstance(seen, Measurement), seen
     assert seen.settings == settings
     assert seen.window.samples_per_s > 0
+    assert (seen.compilation is not None) == (settings.compile is not CompileMode.OFF)
     assert seen.memory.peak_reserved_bytes > 0
     assert seen.trace == "trace.json.gz", seen.notes
 
