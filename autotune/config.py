@@ -96,6 +96,26 @@ class SearchConfig:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class ObjectiveConfig:
+    """What is maximised."""
+
+    metric: str = "throughput"
+    """throughput (samples/s) or energy (samples per joule of the device)."""
+    planned_steps: _Count | None = None
+    """Optimizer steps that are planned with the baseline's batch size. What a run pays once, its
+    first step with compiling, is spread over as many samples; null charges nothing."""
+
+    def __post_init__(self) -> None:
+        _word("objective.metric", self.metric, ("throughput", "energy"))
+        if self.metric != "throughput" and self.planned_steps is not None:
+            raise config_error(
+                "objective.planned_steps",
+                self.planned_steps,
+                "null with objective.metric=energy: the energy of a start-up is not measured",
+            )
+
+
+@dataclass(frozen=True, config=_STRICT)
 class BudgetConfig:
     """What the whole command may spend, confirmation included."""
 
@@ -222,6 +242,7 @@ class Config:
     loader: LoaderConfig = field(default_factory=LoaderConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     confirmation: ConfirmationConfig = field(default_factory=ConfirmationConfig)
     numerics: NumericsConfig = field(default_factory=NumericsConfig)

@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autotune.breakeven import BreakEven, break_even
 from autotune.environment import Environment
 from autotune.measurement import JobFacts, Measurement, Outcome, StopReason, TrialFailure
-from autotune.settings import Settings
-from autotune.statistics import Comparison, Estimate, Verdict
+from autotune.objective import Objective
+from autotune.settings import CompileMode, Settings
+from autotune.statistics import Comparison, Estimate, Verdict, geometric_mean_estimate
 
 
 class Role(StrEnum):
@@ -37,11 +39,13 @@ class TrialRecord:
         number: Counts all trials of the study from 0, the confirmation's included.
         role: Why it was run.
         outcome: What it ended in.
-        score: Throughput in samples/s; None without a feasible measurement.
+        score: What is maximised, by default throughput in samples/s; None without a feasible
+            measurement.
         infeasible: Why a measured setting must not be used; None when it may.
         started_at: Unix time of its start, seconds.
         total_s: Wall seconds from request to the end of its processes.
         folder: Folder of its files, relative to the study's.
+        metric: Name of the score, with its unit.
     """
 
     number: int
@@ -52,6 +56,7 @@ class TrialRecord:
     started_at: float
     total_s: float
     folder: str
+    metric: str = Objective().key
 
     @property
     def settings(self) -> Settings:
@@ -96,12 +101,19 @@ class ArmResult:
         settings: What it ran with.
         rates: Throughput in samples/s of each process, in the order measured.
         throughput: Their geometric mean with its interval.
+        scores: Score of each process, where that is not the throughput; empty where it is.
     """
 
     arm: Arm
     settings: Settings
     rates: tuple[float, ...]
     throughput: Estimate
+    scores: tuple[float, ...] = ()
+
+    @property
+    def score(self) -> Estimate:
+        """Geometric mean of the scores with its interval."""
+        return geometric_mean_estimate(self.scores) if self.scores else self.throughput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +122,7 @@ class Confirmation:
 
     Attributes:
         arms: The contestants; the expert's is missing when it is also the best or did not run.
-        versus_baseline: Best against baseline.
+        versus_baseline: Best against baseline, by their scores; the others likewise.
         versus_expert: Best against the expert guess; None when they are the same.
         expert_versus_baseline: Expert guess against baseline; None when it was not measured.
         rounds: Complete rounds.
@@ -158,6 +170,7 @@ class StudyResult:
         ended: Why the search ended.
         elapsed_s: Wall seconds of the whole study.
         notes: What the reader should know, in words.
+        objective: What was maximised.
     """
 
     study: str
@@ -176,6 +189,27 @@ class StudyResult:
     ended: StudyEnd
     elapsed_s: float
     notes: tuple[str, ...] = ()
+    objective: Objective = Objective()
+
+    @property
+    def break_even(self) -> BreakEven | None:
+        """When compiling has paid, against the fastest setting that does not compile.
+
+        By the figures of the search. None where the recommended settings do not compile, or there
+        is nothing to compare them with.
+        """
+        searched = [trial for trial in self.trials if trial.role is not Role.CONFIRMATION]
+        usable = [t.measurement for t in searched if t.measurement and t.score is not None]
+        compiled = [each for each in usable if each.settings == self.recommended]
+        eager = [each for each in usable if each.settings.compile is CompileMode.OFF]
+        if not compiled or not eager or self.recommended.compile is CompileMode.OFF:
+            return None
+        return break_even(
+            compiled[-1],
+            max(eager, key=lambda each: each.window.samples_per_s),
+            seen=[t.measurement for t in self.trials if t.measurement],
+            dataset_size=self.facts.dataset_size,
+        )
 
     @property
     def failures(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.report import bottleneck, headline, numerics, phase_table
+from autotune.report import bottleneck, compiling, headline, numerics, phase_table
 from autotune.report.table import table
 from autotune.result import StudyResult
 from autotune.settings import KNOBS, yaml_word
@@ -72,6 +72,7 @@ def _sentences(result: StudyResult) -> Iterator[str]:
     if result.verdict is Verdict.FASTER and result.best.measurement is not None:
         yield f"tuned: {bottleneck(result.best.measurement)}"
     yield from numerics(result)
+    yield from compiling(result)
     if result.failures:
         kinds = ", ".join(f"{times} {kind}" for kind, times in result.failures.items())
         yield f"failed trials: {kinds} (why: in the summary)"

@@ -10,6 +10,7 @@ from autotune.cli.choices import Choices
 from autotune.config import (
     BudgetConfig,
     NumericsConfig,
+    ObjectiveConfig,
     OutputConfig,
     ProbeConfig,
     SearchConfig,
@@ -36,6 +37,8 @@ _GROUPS = {
 _KEYS: tuple[tuple[str, type, str, str], ...] = (
     ("budget", BudgetConfig, "minutes", "wall-clock minutes for everything"),
     ("budget", BudgetConfig, "trials", "trials of the search at most; null: as many as fit"),
+    ("objective", ObjectiveConfig, "metric", "throughput, or energy: samples per joule"),
+    ("objective", ObjectiveConfig, "planned_steps", "yours; then compile time counts"),
     ("search", SearchConfig, "sampler", "tpe, gp, random, grid, brute_force"),
     ("probe", ProbeConfig, "window_s", "seconds at most that a trial is timed"),
     ("probe", ProbeConfig, "profile", "traces of which trials: best, all, none"),
@@ -117,8 +120,8 @@ def help_text(choices: Choices, defaults: dict[str, str]) -> str:
         usage=_USAGE,
         groups="\n".join(_group(group, choices, defaults.get(group)) for group in _GROUPS),
         keys="\n".join(_key(*key) for key in _KEYS),
-        baseline_key="baseline.KNOB".ljust(26),
-        space_key="search_space.KNOB".ljust(26),
+        baseline_key="baseline.KNOB".ljust(30),
+        space_key="search_space.KNOB".ljust(30),
         output=OutputConfig().dir,
     )
 
@@ -132,4 +135,4 @@ def _group(group: str, choices: Choices, default: str | None) -> str:
 def _key(section: str, kind: type, name: str, about: str) -> str:
     default = next(field.default for field in fields(kind) if field.name == name)
     shown = default if isinstance(default, str) else json.dumps(default)
-    return f"  {f'{section}.{name}={shown}':<26}{about}"
+    return f"  {f'{section}.{name}={shown}':<30}{about}"

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.ending import Ending
+from autotune.objective import Objective
 from autotune.report import numbers
 from autotune.report.table import shorten
 from autotune.result import Arm, Role, TrialRecord, TrialState
@@ -58,6 +59,7 @@ class Screen:
         self._baseline: Settings | None = None
         self._baseline_rate: float | None = None
         self._best: TrialRecord | None = None
+        self._objective = Objective()
         self._live = Live(
             console=self._console,
             get_renderable=self.__rich__,
@@ -93,6 +95,7 @@ class Screen:
     def study_started(self, plan: StudyPlan) -> None:
         """Print what is about to be done."""
         self._budget_s, self._baseline = plan.budget_s, plan.baseline
+        self._objective = plan.objective
         device, stamp = plan.facts.device, plan.environment
         torch = stamp.packages.get("torch", numbers.MISSING)
         self._prose(
@@ -104,7 +107,7 @@ class Screen:
         for text in plan.notes:
             self.note(text)
         self._print("")
-        self._row(_HEAD, style="bold")
+        self._row(self._with_score(_HEAD, plan.objective.unit), style="bold")
 
     def trial_started(self, number: int, role: Role, settings: Settings, label: str) -> None:
         """Show the trial that runs now."""
@@ -124,7 +127,7 @@ class Screen:
             self._baseline, self._baseline_rate = record.settings, record.score
         is_new_best = best is not None and best.number == record.number
         self._best = best
-        cells = (
+        cells: tuple[str, ...] = (
             str(record.number),
             _ROLES.get(record.role, str(record.role)),
             _rate(record),
@@ -133,6 +136,7 @@ class Screen:
             self._about(record),
         )
         style = "green" if is_new_best else _STYLES[record.state]
+        cells = self._with_score(cells, numbers.plain(record.score))
         self._row(cells, style=style, reason=_reason(record))
         self._doing, self._detail = "between trials", ""
 
@@ -164,6 +168,9 @@ class Screen:
         if record.settings == self._baseline:
             return "(baseline)"
         about = record.settings.label(self._baseline)
+        compilation = record.measurement.compilation if record.measurement is not None else None
+        if compilation is not None and compilation.fell_back is not None:
+            about += "; compile fell back"
         outraced = record.state is TrialState.PRUNED and _reason(record) is None
         return f"{about}; stopped: surely slower" if outraced else about
 
@@ -171,6 +178,10 @@ class Screen:
         if score is None or self._baseline_rate is None:
             return numbers.MISSING
         return numbers.ratio(Estimate(score / self._baseline_rate))
+
+    def _with_score(self, cells: tuple[str, ...], score: str) -> tuple[str, ...]:
+        """Return a row's cells with the score before the ratio, where it is not the throughput."""
+        return cells if self._objective.is_plain else (*cells[:3], score, *cells[3:])
 
     def _print(self, text: str, style: str = "") -> None:
         # Not wrapped by us: file names, commands and log lines must stay whole for copying.
@@ -181,13 +192,15 @@ class Screen:
 
     def _row(self, cells: tuple[str, ...], style: str, reason: str | None = None) -> None:
         *short, about = cells
+        room_for_score = () if self._objective.is_plain else (len(self._objective.unit),)
+        widths = (*_WIDTHS[:3], *room_for_score, *_WIDTHS[3:])
         if not self._is_live:
-            padded = [cell.ljust(width) for cell, width in zip(short, _WIDTHS, strict=True)]
+            padded = [cell.ljust(width) for cell, width in zip(short, widths, strict=True)]
             end = f"; {shorten(reason, _MESSAGE_LENGTH)}" if reason is not None else ""
             self._print("  ".join([*padded, f"{about}{end}"]))
             return
         row = Table.grid(padding=(0, 1))
-        for width in _WIDTHS:
+        for width in widths:
             row.add_column(min_width=width)
         row.add_column(ratio=1, overflow="fold")
         row.add_row(*(Text(cell, style) for cell in cells))
@@ -200,7 +213,8 @@ class Screen:
     def __rich__(self) -> Table:
         """Return the live lines: what runs; below it the budget and the best so far."""
         score = self._best.score if self._best is not None else None
-        best = f"best {numbers.rate(Estimate(score))} {self._ratio(score)}" if score else ""
+        unit = "/s" if self._objective.is_plain else f" {self._objective.unit}"
+        best = f"best {numbers.rate(Estimate(score), unit)} {self._ratio(score)}" if score else ""
         elapsed_s = self._clock() - self._started_s
         done, total = self._share or (elapsed_s, self._budget_s or 0.0)
         bar = ProgressBar(total=total, completed=min(done, total), width=20) if total else Text("")

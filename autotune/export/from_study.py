@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from autotune.export.tuned import Evidence, Figure, HoldsFor, Tuned
+from autotune.export.tuned import Compiling, Evidence, Figure, HoldsFor, Scores, Tuned
 from autotune.result import Arm, Role, StudyResult, TrialRecord
 from autotune.statistics import Estimate
 
@@ -41,6 +41,8 @@ def tuned_from(result: StudyResult) -> Tuned:
             speedup=_speedup(result) if challenged else None,
             rounds=result.confirmation.rounds if result.confirmation is not None else 0,
             search_trials=sum(trial.role is not Role.CONFIRMATION for trial in result.trials),
+            compiling=_compiling(result),
+            scores=None if result.objective.is_plain else _scores(result),
         ),
         holds_for=_holds_for(result),
     )
@@ -66,6 +68,32 @@ def _throughput(result: StudyResult, arm: Arm, trial: TrialRecord) -> Figure | N
     return _figure(trial.measurement.window.throughput) if trial.measurement is not None else None
 
 
+def _compiling(result: StudyResult) -> Compiling | None:
+    told = result.break_even
+    if told is None:
+        return None
+    return Compiling(
+        compile_s=_rounded(told.compile_s),
+        cold_cache=told.cold,
+        pays_off_after_steps=None if told.steps is None else _figure(told.steps),
+        pays_off_after_epochs=None if told.epochs is None else _rounded(told.epochs),
+    )
+
+
+def _scores(result: StudyResult) -> Scores:
+    baseline = _score(result, Arm.BASELINE, result.baseline)
+    best = _score(result, Arm.BEST, result.best)
+    tuned = best if result.recommended == result.best.settings else baseline
+    return Scores(metric=result.objective.key, tuned=tuned, baseline=baseline)
+
+
+def _score(result: StudyResult, arm: Arm, trial: TrialRecord) -> Figure | None:
+    confirmed = result.confirmation.arm(arm) if result.confirmation is not None else None
+    if confirmed is not None:
+        return _figure(confirmed.score)
+    return None if trial.score is None else _figure(Estimate(trial.score))
+
+
 def _speedup(result: StudyResult) -> Figure | None:
     if result.confirmation is not None:
         return _figure(result.confirmation.versus_baseline.ratio)
@@ -75,8 +103,10 @@ def _speedup(result: StudyResult) -> Figure | None:
 
 
 def _figure(estimate: Estimate) -> Figure:
+    low, high = (None if end is None else _rounded(end) for end in (estimate.low, estimate.high))
+    return Figure(value=_rounded(estimate.value), low=low, high=high)
+
+
+def _rounded(value: float) -> float:
     digits = 6  # significant: more than any of these figures can be trusted to
-    low, high = (
-        None if end is None else float(f"{end:.{digits}g}") for end in (estimate.low, estimate.high)
-    )
-    return Figure(value=float(f"{estimate.value:.{digits}g}"), low=low, high=high)
+    return float(f"{value:.{digits}g}")

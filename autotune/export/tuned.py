@@ -31,6 +31,44 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compiling:
+    """What compiling costs a run, and when that has paid.
+
+    Attributes:
+        compile_s: Seconds at the start of a run.
+        cold_cache: Whether they are of a fresh machine; None where torch does not tell.
+        pays_off_after_steps: Steps of the settings in the file after which those seconds have
+            paid, against the fastest setting that does not compile; None when they never do. An
+            upper end of None: it may never pay.
+        pays_off_after_epochs: The same in passes over the data; None for a stream, too.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    compile_s: FiniteFloat
+    cold_cache: bool | None
+    pays_off_after_steps: Figure | None
+    pays_off_after_epochs: FiniteFloat | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """What was maximised, where it is not the throughput.
+
+    Attributes:
+        metric: Its name, with its unit.
+        tuned: Score of the settings in the file.
+        baseline: Score of the user's own settings.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    metric: str
+    tuned: Figure | None
+    baseline: Figure | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """Why these settings.
 
@@ -40,9 +78,12 @@ class Evidence:
         tuned_samples_per_s: Throughput of the settings in the file.
         baseline_samples_per_s: Throughput of the user's own settings.
         expert_samples_per_s: Throughput of the expert guess; None where it was not measured.
-        speedup: Best found over baseline; None where the settings are the baseline's unchallenged.
+        speedup: Best found over baseline, by the score; None where the settings are the baseline's
+            unchallenged.
         rounds: Rounds of the confirmation.
         search_trials: Trials of the study before the confirmation.
+        compiling: What compiling costs; None where the settings do not compile.
+        scores: What was maximised, where it is not the throughput; None where it is.
     """
 
     __pydantic_config__ = _STRICT
@@ -55,6 +96,8 @@ class Evidence:
     speedup: Figure | None
     rounds: int
     search_trials: int
+    compiling: Compiling | None = None
+    scores: Scores | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from autotune.environment import cpu_model
 from autotune.errors import ConfigError, OutputError, TunedFileError
-from autotune.export.tuned import SCHEMA_VERSION, HoldsFor, Tuned
+from autotune.export.tuned import SCHEMA_VERSION, Evidence, HoldsFor, Tuned
 from autotune.settings import KNOBS, settings_from_mapping
 
 _HEAD = """\
@@ -96,10 +96,18 @@ def _render(tuned: Tuned) -> str:
         _HEAD.format(model=tuned.holds_for.model, device=tuned.holds_for.device_name),
         _dump({"schema_version": tuned.schema_version, "created": tuned.created}),
         _section("settings", tuned.settings.as_dict()),
-        _section("evidence", asdict(tuned.evidence) | {"verdict": str(tuned.evidence.verdict)}),
+        _section("evidence", _evidence(tuned.evidence)),
         _section("holds_for", asdict(tuned.holds_for)),
     ]
     return "\n".join(parts)
+
+
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    values = asdict(evidence) | {"verdict": str(evidence.verdict)}
+    for only_where_it_applies in ("compiling", "scores"):
+        if values[only_where_it_applies] is None:
+            del values[only_where_it_applies]
+    return values
 
 
 def _section(key: str, values: Mapping[str, Any]) -> str:

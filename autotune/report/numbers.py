@@ -29,6 +29,11 @@ def interval(throughput: Estimate | None) -> str:
     return rate(throughput).partition(" ")[2].strip("()") or MISSING
 
 
+def plain(value: float | None) -> str:
+    """Return a number without a unit: `3.14`."""
+    return _plain(value)
+
+
 def milliseconds(value_ms: float | None) -> str:
     """Return milliseconds without the unit (it stands in the heading): `31.4`."""
     return _plain(value_ms)

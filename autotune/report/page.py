@@ -7,6 +7,7 @@ from collections.abc import Callable
 from autotune.measurement import StopReason
 from autotune.report import numbers
 from autotune.report.bottleneck import bottleneck, share_table
+from autotune.report.compiling import compiling
 from autotune.report.cost import study_cost
 from autotune.report.machine import disturbance, machine_lines
 from autotune.report.numerics import numerics
@@ -43,6 +44,7 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
         ("Settings", _settings),
         ("A step, before and after", phase_table),
         ("Bottleneck", _bottlenecks),
+        ("Compiling", lambda result: _bullets(compiling(result))),
         ("Machine meanwhile", lambda result: _bullets(machine_lines(result))),
         ("Numerics", lambda result: _bullets(numerics(result))),
         ("Confirmation", _confirmation),
@@ -103,7 +105,7 @@ def _confirmation(result: StudyResult) -> str:
         ("expert guess against baseline", confirmation.expert_versus_baseline),
     ]
     gains = table(
-        ["compared", "samples/s ratio", "verdict", "pairs"],
+        ["compared", f"{result.objective.unit} ratio", "verdict", "pairs"],
         [
             [name, numbers.ratio(found.ratio), str(found.verdict), numbers.count(found.pairs)]
             for name, found in compared
@@ -111,18 +113,20 @@ def _confirmation(result: StudyResult) -> str:
         ],
         right=[1, 3],
     )
-    rates = _rates(confirmation.arms)
-    return f"{gains}\n\nSamples/s of each fresh process, and their geometric mean:\n\n{rates}"
+    unit = result.objective.unit
+    unit = unit[0].upper() + unit[1:]
+    scores = _scores(confirmation.arms, "/s" if result.objective.is_plain else "")
+    return f"{gains}\n\n{unit} of each fresh process, and their geometric mean:\n\n{scores}"
 
 
-def _rates(arms: tuple[ArmResult, ...]) -> str:
+def _scores(arms: tuple[ArmResult, ...], unit: str) -> str:
     labels = {Arm.BASELINE: "baseline", Arm.EXPERT: "expert guess", Arm.BEST: "best"}
     rounds = max(len(arm.rates) for arm in arms)
     rows = [
         [
             str(number + 1),
             *(
-                numbers.rate(Estimate(arm.rates[number]))
+                numbers.rate(Estimate((arm.scores or arm.rates)[number]), unit)
                 if number < len(arm.rates)
                 else numbers.MISSING
                 for arm in arms
@@ -130,7 +134,7 @@ def _rates(arms: tuple[ArmResult, ...]) -> str:
         ]
         for number in range(rounds)
     ]
-    rows.append(["mean", *(numbers.rate(arm.throughput) for arm in arms)])
+    rows.append(["mean", *(numbers.rate(arm.score, unit) for arm in arms)])
     return table(["round", *(labels[arm.arm] for arm in arms)], rows, right=range(1, len(arms) + 1))
 
 
@@ -144,7 +148,7 @@ def _failures(result: StudyResult) -> str:
 
 
 def _trials(result: StudyResult) -> str:
-    baseline = result.baseline.settings
+    baseline, plain = result.baseline.settings, result.objective.is_plain
     rows = []
     for trial in result.trials:
         measured = trial.measurement
@@ -154,10 +158,13 @@ def _trials(result: StudyResult) -> str:
                 str(trial.role),
                 trial.settings.label(baseline) or "(baseline)",
                 numbers.rate(measured.window.throughput if measured else None),
+                *([] if plain else [numbers.plain(trial.score)]),
                 f"{_state(trial)}{disturbance(trial)}",
             ]
         )
-    found = table(["trial", "role", "differs from the baseline in", "samples/s", "state"], rows)
+    score = [] if plain else [result.objective.unit]
+    head = ["trial", "role", "differs from the baseline in", "samples/s", *score, "state"]
+    found = table(head, rows)
     return f"{found}\n\nThe baseline: {baseline.label()}. {_LEGEND}"
 
 
@@ -213,6 +220,25 @@ def _method(result: StudyResult) -> str:
         "baseline and best are measured again, interleaved, in fresh processes; the ratio's "
         f"interval comes from those pairs, and the verdict is given at "
         f"{numbers.share(VERDICT_LEVEL)}. Phases and memory are of one trial each."
+        f"{_score(result)}"
+    )
+
+
+def _score(result: StudyResult) -> str:
+    """Return what the score is, where it is not the throughput."""
+    if result.objective.metric == "energy":
+        return (
+            " What was maximised is samples per joule: samples of the window over the energy that "
+            "the device used in it; the rest of the machine is not in it."
+        )
+    planned = result.objective.planned_samples
+    if planned is None:
+        return ""
+    return (
+        f" What was maximised is planned samples/s: {numbers.count(planned)} samples (the planned "
+        "steps times the baseline's batch size) over the seconds that they take at the measured "
+        "throughput and the first step, compiling included. The first step is that of a cold "
+        "compile cache where the study saw one for the same program, else the trial's own."
     )
 
 

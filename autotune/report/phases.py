@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.measurement import Measurement, Phase
 from autotune.report import numbers
@@ -21,6 +21,7 @@ class PhaseRow:
         label: `baseline`, `expert guess` or `best`.
         settings: What ran.
         throughput: Samples/s: the confirmation's, or the search's where there was none.
+        score: The same of the score, where that is not the throughput.
         step_ms: Mean milliseconds of a step of `settings.batch_size` samples.
         data_ms: Mean milliseconds of the data phase in a step; the other phases likewise.
         forward_ms: As above.
@@ -36,6 +37,7 @@ class PhaseRow:
     label: str
     settings: Settings
     throughput: Estimate | None = None
+    score: Estimate | None = None
     step_ms: float | None = None
     data_ms: float | None = None
     forward_ms: float | None = None
@@ -70,6 +72,7 @@ def phase_table(result: StudyResult) -> str:
     lines: tuple[tuple[str, Callable[[PhaseRow], str]], ...] = (
         ("samples/s", lambda row: numbers.rate(row.throughput).partition(" ")[0]),
         ("95 % interval", lambda row: numbers.interval(row.throughput)),
+        (result.objective.unit, lambda row: numbers.rate(row.score, "")),
         ("batch size", lambda row: numbers.count(row.settings.batch_size)),
         ("step, ms", lambda row: numbers.milliseconds(row.step_ms)),
         ("  data, ms", lambda row: numbers.milliseconds(row.data_ms)),
@@ -91,13 +94,21 @@ def _search_throughput(trial: TrialRecord) -> Estimate | None:
     return None if trial.measurement is None else trial.measurement.window.throughput
 
 
+def _search_score(trial: TrialRecord) -> Estimate | None:
+    return None if trial.score is None else Estimate(trial.score)
+
+
 def _row(label: str, arm: Arm, trial: TrialRecord, result: StudyResult) -> PhaseRow:
     confirmed = result.confirmation.arm(arm) if result.confirmation is not None else None
     throughput = confirmed.throughput if confirmed is not None else _search_throughput(trial)
+    score = confirmed.score if confirmed is not None else _search_score(trial)
     measured = trial.measurement
-    if measured is None:
-        return PhaseRow(label=label, settings=trial.settings, throughput=throughput)
-    return _measured_row(label, throughput, measured)
+    row = (
+        PhaseRow(label=label, settings=trial.settings, throughput=throughput)
+        if measured is None
+        else _measured_row(label, throughput, measured)
+    )
+    return row if result.objective.is_plain else replace(row, score=score)
 
 
 def _measured_row(label: str, throughput: Estimate | None, measured: Measurement) -> PhaseRow:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from autotune.objective import Objective
 from autotune.report import numbers
 from autotune.result import Arm, Confirmation, Role, StudyEnd, StudyResult, TrialRecord
 from autotune.statistics import SAME_WITHIN, Estimate, Verdict
@@ -20,18 +23,19 @@ def headline(result: StudyResult) -> str:
 
 def _confirmed(result: StudyResult, confirmation: Confirmation) -> str:
     times = numbers.ratio(confirmation.versus_baseline.ratio)
-    number = confirmation.rounds
+    number, word = confirmation.rounds, _words(result.objective)
     rounds = f"over {number} interleaved rounds" if number > 1 else "in one round, too few to tell"
     if result.verdict is Verdict.FASTER:
         return (
-            f"Faster: {times} your samples per second: {_arm_rate(confirmation, Arm.BEST)} against "
-            f"{_arm_rate(confirmation, Arm.BASELINE)}, {rounds}.{_beside_expert(result)}"
+            f"{word.better.capitalize()}: {times} your {result.objective.name}: "
+            f"{_arm_score(result, confirmation, Arm.BEST)} against "
+            f"{_arm_score(result, confirmation, Arm.BASELINE)}, {rounds}.{_beside_expert(result)}"
         )
     found = {
-        Verdict.SAME: f"the best found is as fast, within {numbers.share(SAME_WITHIN)}",
-        Verdict.SLOWER: "the best of the search was slower when measured again",
-    }.get(result.verdict, "the best found is not clearly faster")
-    return f"{KEEP}: {found}: {times} your samples per second, {rounds}."
+        Verdict.SAME: f"the best found is {word.same}, within {numbers.share(SAME_WITHIN)}",
+        Verdict.SLOWER: f"the best of the search was {word.worse} when measured again",
+    }.get(result.verdict, f"the best found is not clearly {word.better}")
+    return f"{KEEP}: {found}: {times} your {result.objective.name}, {rounds}."
 
 
 def _beside_expert(result: StudyResult) -> str:
@@ -48,11 +52,12 @@ def _unbeaten(result: StudyResult) -> str:
     others = [trial for trial in result.trials if trial.role in (Role.EXPERT, Role.SEARCH)]
     interrupted = result.ended is StudyEnd.INTERRUPTED
     until = " before the study was interrupted" if interrupted else ""
-    yours = f"They give {_search_rate(result.baseline)}."
+    yours = f"They give {_search_score(result, result.baseline)}."
     if not others:
         return f"{KEEP}: no other was tried{until}. {yours}"
     worked = any(trial.measurement is not None for trial in others)
-    found = "no other was faster" if worked else "no other could be measured"
+    better = _words(result.objective).better
+    found = f"no other was {better}" if worked else "no other could be measured"
     return f"{KEEP}: {found}, of {len(others)} tried{until}. {yours}"
 
 
@@ -66,16 +71,35 @@ def _unconfirmed(result: StudyResult) -> str:
     best, baseline = result.best.score, result.baseline.score
     times = Estimate(best / baseline) if best and baseline else None
     return (
-        f"{start}. In the search, it gave {numbers.ratio(times)} your samples per second: "
-        f"{_search_rate(result.best)} against {_search_rate(result.baseline)}; take it as a hint."
+        f"{start}. In the search, it gave {numbers.ratio(times)} your {result.objective.name}: "
+        f"{_search_score(result, result.best)} against {_search_score(result, result.baseline)}; "
+        "take it as a hint."
     )
 
 
-def _arm_rate(confirmation: Confirmation, arm: Arm) -> str:
+def _arm_score(result: StudyResult, confirmation: Confirmation, arm: Arm) -> str:
     found = confirmation.arm(arm)
-    return numbers.rate(found.throughput if found is not None else None, " samples/s")
+    score = found.score if found is not None else None
+    return numbers.rate(score, f" {result.objective.unit}")
 
 
-def _search_rate(trial: TrialRecord) -> str:
-    measured = trial.measurement
-    return numbers.rate(measured.window.throughput if measured else None, " samples/s")
+def _search_score(result: StudyResult, trial: TrialRecord) -> str:
+    if result.objective.is_plain:
+        measured = trial.measurement
+        return numbers.rate(measured.window.throughput if measured else None, " samples/s")
+    score = None if trial.score is None else Estimate(trial.score)
+    return numbers.rate(score, f" {result.objective.unit}")
+
+
+@dataclass(frozen=True)
+class _Words:
+    better: str
+    worse: str
+    same: str
+
+
+def _words(objective: Objective) -> _Words:
+    """Return the comparatives of a score: more samples from a joule is not faster."""
+    if objective.metric == "energy":
+        return _Words("better", "worse", "as good")
+    return _Words("faster", "slower", "as fast")

@@ -59,6 +59,8 @@ class Exclusions:
     def learn(self, record: TrialRecord) -> None:
         """Take a finished trial into account."""
         settings, failure = record.settings, record.failure
+        if record.infeasible in objective.UNSCORED:
+            return
         if lacks_memory(record):
             self._too_large.append(settings)
         if failure is not None:

@@ -21,6 +21,7 @@ class StudyIdentity:
         baseline: The user's own settings, as JSON.
         device: Name of the device.
         versions: Version by package of what decides the speed, as JSON.
+        objective: What is maximised, as JSON.
     """
 
     space: str
@@ -28,6 +29,7 @@ class StudyIdentity:
     baseline: str
     device: str
     versions: str
+    objective: str = "{}"
 
 
 def check_identity(folder: Path, known: Mapping[str, Any], identity: StudyIdentity) -> None:

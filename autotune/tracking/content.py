@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 from autotune.diagnosis import Part, diagnose
 from autotune.measurement import (
+    CompileReport,
     DeviceActivity,
     MachineState,
     Measurement,
@@ -73,6 +74,8 @@ def trial_content(trial: TrialRecord) -> Content:
         machine = measured.window.machine
         score = SCORE if trial.infeasible is None else f"infeasible_{SCORE}"
         metrics |= _estimate(score, measured.window.throughput) | _measured(measured)
+        if trial.metric != SCORE:
+            metrics[trial.metric] = trial.score
         tags |= {
             "stop": str(measured.window.stop),
             "unmet": measured.window.unmet,
@@ -80,6 +83,7 @@ def trial_content(trial: TrialRecord) -> Content:
             "bottleneck": str(diagnose(measured).bottleneck),
             "disturbed": "; ".join(measured.window.disturbances) or None,
             "limited": "; ".join(machine.limits) or None if machine is not None else None,
+            "compile_fell_back": measured.compilation.fell_back if measured.compilation else None,
             "notes": "\n".join(measured.notes) or None,
         }
     tags["mlflow.note.content"] = _description(trial)
@@ -121,6 +125,11 @@ def result_content(result: StudyResult) -> Content:
         metrics |= _estimate(f"expert_{SCORE}", _throughput(result, Arm.EXPERT, result.expert))
     if result.confirmation is not None:
         metrics |= _speedups(result.confirmation)
+    if not result.objective.is_plain:
+        metrics |= _scores(result)
+    if (pays := result.break_even) is not None:
+        metrics |= {"recommended_compile_s": pays.compile_s}
+        metrics |= _estimate("compile_pays_after_steps", pays.steps)
     tags: dict[str, str | None] = {
         "model": result.model,
         "data": result.data,
@@ -184,6 +193,7 @@ def _measured(measured: Measurement) -> dict[str, float | None]:
         "samples_per_joule": measured.samples_per_joule,
         "repeated_windows": measured.repeated_windows,
         **_machine(window.machine),
+        **_compiled(measured.compilation),
         **asdict(measured.costs),
     }
 
@@ -235,6 +245,20 @@ def _curves(numerics: NumericsReport) -> dict[str, Sequence[float | None]]:
     return {name: losses for name, losses in found.items() if losses}
 
 
+def _compiled(report: CompileReport | None) -> dict[str, float | None]:
+    if report is None:
+        return {}
+    return {
+        "compile_s": report.compile_s,
+        "compile_cache_hits": report.cache_hits,
+        "compile_cache_misses": report.cache_misses,
+        "graphs": report.graphs,
+        "graph_breaks": sum(report.graph_breaks.values()),
+        "recompiles_before": report.recompiles_before,
+        "recompiles_in_window": report.recompiles_in_window,
+    }
+
+
 def _speedups(confirmation: Confirmation) -> dict[str, float | None]:
     versus_expert = confirmation.versus_expert
     return {
@@ -242,6 +266,21 @@ def _speedups(confirmation: Confirmation) -> dict[str, float | None]:
         **_estimate("speedup", confirmation.versus_baseline.ratio),
         **_estimate("speedup_over_expert", versus_expert.ratio if versus_expert else None),
     }
+
+
+def _scores(result: StudyResult) -> dict[str, float | None]:
+    """Return the scores of baseline and best, where they are not the throughput."""
+    key, metrics = result.objective.key, dict[str, float | None]()
+    for name, arm, trial in (
+        ("baseline", Arm.BASELINE, result.baseline),
+        ("best", Arm.BEST, result.best),
+    ):
+        found = result.confirmation.arm(arm) if result.confirmation is not None else None
+        score = Estimate(trial.score) if trial.score is not None else None
+        metrics |= _estimate(f"{name}_{key}", found.score if found is not None else score)
+        if trial.settings == result.recommended:
+            metrics[key] = metrics.get(f"{name}_{key}")
+    return metrics
 
 
 def _throughput(result: StudyResult, arm: Arm, trial: TrialRecord) -> Estimate | None:

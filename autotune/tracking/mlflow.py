@@ -20,7 +20,6 @@ from autotune.environment import Environment
 from autotune.interrupts import held_interrupts
 from autotune.result import Role, StudyResult, TrialRecord, TrialState
 from autotune.tracking.content import (
-    SCORE,
     TAG_LIMIT,
     Content,
     clean,
@@ -109,8 +108,7 @@ class MlflowTracker:
                 )
                 self._parent = parent = _Parent(client, experiment, run.info.run_id, Path(folder))
             _write_run_id(parent)
-            view_key = f"{VIEW_TAG_PREFIX}{parent.run_id}"
-            client.set_experiment_tag(experiment, view_key, study_view(Path(folder).name))
+            _set_view(parent)
             client.log_text(parent.run_id, config, "config.yaml")
             client.log_text(parent.run_id, _as_json(environment), "environment.json")
         except Exception as error:  # each kind of store has errors of its own
@@ -139,6 +137,8 @@ class MlflowTracker:
             note = _note(artifacts)
             tags = content.tags if note is None else {**content.tags, "mlflow.note.content": note}
             _log_content(parent.client, parent.run_id, content, tags)
+            if not result.objective.is_plain:
+                _set_view(parent, result.objective.key)
             _attach(parent.client, parent.run_id, [Path(path) for path in artifacts])
             _close(parent, "FINISHED", left_over="KILLED")
         except Exception as error:  # each kind of store has errors of its own
@@ -211,7 +211,7 @@ class MlflowTracker:
             self._best = trial.score
         if self._best is not None:
             parent.client.log_metric(
-                parent.run_id, f"best_so_far_{SCORE}", rounded(self._best), step=trial.number
+                parent.run_id, f"best_so_far_{trial.metric}", rounded(self._best), step=trial.number
             )
 
     def _warn_once(self, error: Exception) -> None:
@@ -221,6 +221,12 @@ class MlflowTracker:
                 "%s The search goes on; trials are kept and sent when the store is back.",
                 cannot_use(self._uri, error),
             )
+
+
+def _set_view(parent: _Parent, score: str | None = None) -> None:
+    view_key = f"{VIEW_TAG_PREFIX}{parent.run_id}"
+    view = study_view(parent.folder.name, score)
+    parent.client.set_experiment_tag(parent.experiment, view_key, view)
 
 
 def _log_content(

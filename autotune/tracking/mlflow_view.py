@@ -28,22 +28,24 @@ _NAME_WIDTH = 460
 """Pixels that show a trial's settings, which are in its name, whole."""
 
 
-def study_view(study_folder: str) -> str:
+def study_view(study_folder: str, score: str | None = None) -> str:
     """Return the view of a study as JSON.
 
     Args:
         study_folder: Name of the study's folder.
+        score: Metric of the score, where that is not the throughput: shown and sorted by first.
     """
+    columns = _COLUMNS if score is None else (f"metrics.`{score}`", *_COLUMNS)
     return json.dumps(
         {
             "searchFilter": f"tags.{STUDY_TAG} = '{study_folder}'",
-            "orderByKey": _COLUMNS[0],
+            "orderByKey": columns[0],
             "orderByAsc": False,
             "startTime": "ALL",
             "lifecycleFilter": "Active",
             "modelVersionFilter": "All Runs",
             "datasetsFilter": [],
-            "selectedColumns": _COLUMNS,
+            "selectedColumns": columns,
             "columnOrder": [_NAME_COLUMN],
             "columnWidths": {_NAME_COLUMN: _NAME_WIDTH},
         }

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from autotune.loader import build_loader, endless, resident_samples
+from autotune.measure.compilation import CompileObserver, compile_notes
 from autotune.measure.device import device_info, memory_use, synchronize
 from autotune.measure.launch import queueing_s
 from autotune.measure.machine import MachineWatch
@@ -87,6 +88,8 @@ class Probe:
         self._repeated = 0
         self._guard: NumericsGuard | None = None
         self._first: FirstSteps | None = None
+        mode = request.settings.compile
+        self._compiling = None if mode is CompileMode.OFF else CompileObserver(mode, device)
 
     @property
     def costs(self) -> Costs:
@@ -124,7 +127,7 @@ class Probe:
 
     def _warm_up(self, job: TrainingJob, resident: Any) -> float:
         """Run the first steps on a resident batch; return the seconds of the last one."""
-        compiling = self._request.settings.compile is not CompileMode.OFF
+        compiling = self._compiling is not None
         self._stage("compile" if compiling else "warm-up")
         repeated = itertools.repeat(resident)
         started = time.perf_counter()
@@ -135,6 +138,8 @@ class Probe:
                 break  # steps this slow are not about launches and caches
             step_s = self._one_step(job, repeated)
         self._seconds["warmup_s"] = time.perf_counter() - started
+        if self._compiling is not None:
+            self._compiling.warmed_up(first_s, step_s)
         return step_s
 
     def _one_step(self, job: TrainingJob, batches: Iterator[Any]) -> float:
@@ -202,8 +207,12 @@ class Probe:
         request, steps_before = self._request, job.steps_taken
         self._stage("window")
         started = time.perf_counter()
-        window = self._undisturbed(partial(self._window, job, batches, self._rule(step_s, ceiling)))
+        run = partial(self._window, job, batches, self._rule(step_s, ceiling))
+        window = self._undisturbed(partial(self._without_compiling, run))
         self._seconds["window_s"] = time.perf_counter() - started
+        compilation = None if self._compiling is None else self._compiling.report()
+        if compilation is not None:
+            self._notes += compile_notes(compilation)
         if abs(window.untimed_share) > PHASES_AGREE_WITHIN:
             self._notes.append(
                 f"the phases sum up to {1 - window.untimed_share:.1%} of the window: take them, "
@@ -221,6 +230,7 @@ class Probe:
             launch_s=self._launch_s,
             activity=self._activity,
             repeated_windows=self._repeated,
+            compilation=compilation,
             memory=memory,
             costs=self.costs,
             optimizer_steps=job.steps_taken,
@@ -232,6 +242,8 @@ class Probe:
         )
 
     def _window(self, job: TrainingJob, batches: Iterator[Any], rule: StopRule) -> Window:
+        if self._compiling is not None:
+            self._compiling.window_begins()
         return run_window(
             partial(job.step, batches),
             timer=make_timer(self._device),
@@ -239,6 +251,24 @@ class Probe:
             synchronize=self._sync,
             watch=self._watch,
         )
+
+    def _without_compiling(self, run: Callable[[], Window]) -> Window:
+        """Return a window; the second one, if there was compiling in the first.
+
+        What was compiled in the first is there for the second, so the first was the warm-up that
+        was still missing; a longer warm-up beforehand would have had to guess for how long. A job
+        that goes on compiling does so in training too, so the second one stands as it is.
+        """
+        window = run()
+        if self._compiling is None or not self._compiling.window_ended():
+            return window
+        self._notes.append(
+            "the window was measured again, as there was compiling in the first one: "
+            + "; ".join(self._compiling.reasons_in_window)
+        )
+        window = run()
+        self._compiling.window_ended()
+        return window
 
     def _undisturbed(self, measure: Callable[[], Window]) -> Window:
         """Return a window; of two, if the machine disturbed the first, the less disturbed one.

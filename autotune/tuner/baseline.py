@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.errors import AutotuneError, BudgetError, OutputError, WorkloadError
+from autotune.errors import AutotuneError, BudgetError, ConfigError, OutputError, WorkloadError
 from autotune.launch.launcher import Launcher
 from autotune.measurement import FailureKind, JobFacts, TrialFailure
+from autotune.objective import NO_ENERGY
 from autotune.request import TrialRequest
 from autotune.result import Role, TrialRecord
 from autotune.search.exclusions import lacks_memory
@@ -78,6 +79,7 @@ def measure_baseline(
     Raises:
         WorkloadError: The settings do not work.
         BudgetError: The budget ended first.
+        ConfigError: The objective is energy, and the device does not tell it.
     """
     while True:
         record = session.ledger.known(settings)
@@ -133,6 +135,10 @@ def _enough(plan: TimePlan, spent_s: float, trial_s: float) -> str:
 
 def _baseline_error(record: TrialRecord, limit_s: float, plan: TimePlan) -> AutotuneError:
     failure = record.failure
+    if record.infeasible == NO_ENERGY:
+        return ConfigError(
+            "objective.metric: got energy, but the device does not tell its energy; use throughput"
+        )
     if failure is None:
         return WorkloadError(f"the baseline cannot be used: {record.infeasible}")
     if failure.failure is FailureKind.TIME_LIMIT:

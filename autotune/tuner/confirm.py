@@ -66,7 +66,8 @@ class Confirmer:
             if place > 0 and needed_s > self._plan.left_s(self._session.clock()):
                 self._session.note("no time was left to confirm the next best settings")
                 break
-            contest = _Contest(_settings_by_arm(arms, best), self._config)
+            plain = self._session.runner.objective.is_plain
+            contest = _Contest(_settings_by_arm(arms, best), self._config, plain=plain)
             try:
                 self._session.observer.confirmation_started(
                     tuple(contest.settings), self._config.min_rounds
@@ -101,7 +102,7 @@ class Confirmer:
 
     def _round(self, contest: _Contest) -> _RoundEnd:
         """Measure each contestant once; the rates count only when all of them have one."""
-        rates: dict[Arm, float] = {}
+        seen: dict[Arm, TrialRecord] = {}
         for arm in contest.order():
             limit_s = self._plan.hard_limit_s(self._session.clock())
             if limit_s <= 0:
@@ -116,8 +117,8 @@ class Confirmer:
             )
             if record.score is None:
                 return self._failed(contest, arm, record, limit_s)
-            rates[arm] = record.score
-        contest.add(rates)
+            seen[arm] = record
+        contest.add(seen)
         return _RoundEnd.COMPLETE
 
     def _failed(
@@ -144,13 +145,18 @@ class _Contest:
     Args:
         settings: What each contestant runs with.
         config: Number of rounds.
+        plain: The score is the throughput.
     """
 
-    def __init__(self, settings: dict[Arm, Settings], config: ConfirmationConfig) -> None:
+    def __init__(
+        self, settings: dict[Arm, Settings], config: ConfirmationConfig, *, plain: bool
+    ) -> None:
         self.settings = settings
+        self._plain = plain
         self._min_rounds = config.min_rounds
         self._looks = config.max_rounds - config.min_rounds + 1
         self._rates: dict[Arm, list[float]] = {arm: [] for arm in settings}
+        self._scores: dict[Arm, list[float]] = {arm: [] for arm in settings}
 
     @property
     def rounds(self) -> int:
@@ -170,14 +176,16 @@ class _Contest:
         arms = list(self.settings)
         return arms if self.rounds % 2 == 0 else arms[::-1]
 
-    def add(self, rates: dict[Arm, float]) -> None:
-        """Add a complete round."""
-        for arm, rate in rates.items():
-            self._rates[arm].append(rate)
+    def add(self, seen: dict[Arm, TrialRecord]) -> None:
+        """Add a complete round of measured trials."""
+        for arm, record in seen.items():
+            if record.measurement is not None and record.score is not None:
+                self._rates[arm].append(record.measurement.window.samples_per_s)
+                self._scores[arm].append(record.score)
 
     def drop(self, arm: Arm) -> None:
         """Leave a contestant out from now on, and what it did so far."""
-        del self.settings[arm], self._rates[arm]
+        del self.settings[arm], self._rates[arm], self._scores[arm]
 
     def result(self) -> Confirmation | None:
         """Return the confirmation as it stands, or None without a complete round."""
@@ -191,6 +199,7 @@ class _Contest:
                     settings=settings,
                     rates=tuple(self._rates[arm]),
                     throughput=geometric_mean_estimate(self._rates[arm]),
+                    scores=() if self._plain else tuple(self._scores[arm]),
                 )
                 for arm, settings in self.settings.items()
             ),
@@ -201,7 +210,7 @@ class _Contest:
         )
 
     def _versus(self, arm: Arm, other: Arm) -> Comparison:
-        seen = compare(self._rates[arm], self._rates[other], looks=self._looks)
+        seen = compare(self._scores[arm], self._scores[other], looks=self._looks)
         return seen if self.rounds >= self._min_rounds else replace(seen, verdict=Verdict.UNSURE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autotune.measurement import FailureKind
+from autotune.measurement import FailureKind, Measurement
 from autotune.result import Role, TrialRecord, TrialState
 from autotune.search.exclusions import Exclusions
 from autotune.settings import Settings
@@ -107,6 +107,11 @@ class Ledger:
     def measured(self) -> list[TrialRecord]:
         """Trials with a measurement, without the confirmation's."""
         return [record for record in self._by_settings.values() if record.measurement is not None]
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """All measurements, the confirmation's included."""
+        return [each.measurement for each in self._records if each.measurement is not None]
 
     def known(self, settings: Settings) -> TrialRecord | None:
         """Return the trial of these settings, or None where they were not tried."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from autotune.environment import Environment
 from autotune.measurement import JobFacts
+from autotune.objective import Objective
 from autotune.result import Arm, Role, TrialRecord
 from autotune.settings import Settings
 
@@ -25,6 +26,7 @@ class StudyPlan:
         baseline: The user's own settings.
         expert: The expert guess; None when it is not asked for, or is the baseline.
         notes: What the user should know before, such as what was left out of the search, in words.
+        objective: What is maximised.
     """
 
     study: str
@@ -36,6 +38,7 @@ class StudyPlan:
     baseline: Settings
     expert: Settings | None
     notes: tuple[str, ...]
+    objective: Objective = Objective()
 
 
 class Observer(Protocol):

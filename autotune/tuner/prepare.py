@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from autotune.config import Config, SpaceConfig, WorkloadSpec
+from autotune.config import Config, ObjectiveConfig, SpaceConfig, WorkloadSpec
 from autotune.environment import Environment, environment
 from autotune.errors import ConfigError
 from autotune.launch.launcher import Launcher
 from autotune.measurement import JobFacts
+from autotune.objective import Objective
 from autotune.request import TrialRequest
 from autotune.search.guess import baseline_settings, expert_settings
 from autotune.search.identity import StudyIdentity
@@ -134,7 +135,7 @@ def open_search(
     # With the same seed, a resumed study would be proposed the same settings once more.
     seed = config.seed + session.ledger.next_number
     sampler = make_sampler(config.search, job.space, seed)
-    identity = _identity(config.workload, job)
+    identity = _identity(config, job)
     study = open_study(folder, config.study_name, job.space, sampler, identity)
     in_flight = study.reconcile(session.ledger.searchable)
     search = Search(study, job.space, session, rules=rules, seed=seed)
@@ -183,15 +184,31 @@ def _expert(
     return expert if expert != baseline else None
 
 
-def _identity(workload: WorkloadSpec, job: PreparedJob) -> StudyIdentity:
+def objective_of(config: ObjectiveConfig, baseline: Settings) -> Objective:
+    """Return what is maximised.
+
+    Args:
+        config: What the configuration says.
+        baseline: The user's own settings as configured: planned steps are theirs, even where such
+            a batch turns out not to fit into memory.
+    """
+    steps = config.planned_steps
+    return Objective(
+        metric=config.metric,
+        planned_samples=None if steps is None else steps * baseline.batch_size,
+    )
+
+
+def _identity(config: Config, job: PreparedJob) -> StudyIdentity:
     from pydantic import TypeAdapter
 
     packages = job.environment.packages
     versions = {name: packages[name] for name in _COMPARABLE if name in packages}
     return StudyIdentity(
         space=job.space.text(),
-        workload=TypeAdapter(WorkloadSpec).dump_json(workload).decode(),
+        workload=TypeAdapter(WorkloadSpec).dump_json(config.workload).decode(),
         baseline=json.dumps(job.configured.as_dict()),
         device=job.facts.device.name,
         versions=json.dumps(versions),
+        objective=json.dumps(asdict(objective_of(config.objective, job.configured))),
     )

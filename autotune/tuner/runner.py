@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from autotune import objective
 from autotune.errors import OutputError
 from autotune.interrupts import held_interrupts
 from autotune.launch.launcher import Launcher
 from autotune.measurement import FailureKind, Measurement, Outcome, TrialFailure
+from autotune.objective import Objective, infeasible
 from autotune.request import TrialRequest
 from autotune.result import Role, TrialRecord
 from autotune.search.records import trial_folder, write_record
@@ -37,6 +37,9 @@ class TrialRunner:
         observer: Watches.
         ledger: Takes finished trials in.
         clock: Seconds on a clock that only goes forward.
+
+    Attributes:
+        objective: What is maximised. Its samples are known once the baseline's batch size is.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class TrialRunner:
         self._ledger = ledger
         self._clock = clock
         self._repeats = Repeats()
+        self.objective = Objective()
 
     def run(
         self,
@@ -111,7 +115,7 @@ class TrialRunner:
         if isinstance(outcome, TrialFailure) and outcome.failure is FailureKind.INTERRUPTED:
             raise KeyboardInterrupt
         self._repeats.learn(outcome)
-        record = _record(number, role, outcome, started_at, total_s)
+        record = self._record(number, role, outcome, started_at, total_s)
         with held_interrupts():
             write_record(self._folder, record)
             self._ledger.add(record)
@@ -120,6 +124,26 @@ class TrialRunner:
         self._tracker.log_trial(record)
         self._observer.trial_finished(record, self._ledger.best)
         return record
+
+    def _record(
+        self, number: int, role: Role, outcome: Outcome, started_at: float, total_s: float
+    ) -> TrialRecord:
+        why = score = None
+        if isinstance(outcome, Measurement):
+            why = infeasible(outcome) or self.objective.lacking(outcome)
+            if why is None:
+                score = self.objective.score(outcome, self._ledger.measurements)
+        return TrialRecord(
+            number=number,
+            role=role,
+            outcome=outcome,
+            score=score,
+            infeasible=why,
+            started_at=started_at,
+            total_s=total_s,
+            folder=trial_folder(number),
+            metric=self.objective.key,
+        )
 
     def _new_folder(self, number: int) -> Path:
         """Return the trial's folder, empty: one that was killed may have left files in it."""
@@ -133,22 +157,3 @@ class TrialRunner:
                 "folder writable, or choose another one with output.dir."
             ) from error
         return folder
-
-
-def _record(
-    number: int, role: Role, outcome: Outcome, started_at: float, total_s: float
-) -> TrialRecord:
-    infeasible = score = None
-    if isinstance(outcome, Measurement):
-        infeasible = objective.infeasible(outcome)
-        score = objective.score(outcome) if infeasible is None else None
-    return TrialRecord(
-        number=number,
-        role=role,
-        outcome=outcome,
-        score=score,
-        infeasible=infeasible,
-        started_at=started_at,
-        total_s=total_s,
-        folder=trial_folder(number),
-    )

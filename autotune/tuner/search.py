@@ -221,6 +221,8 @@ class Search:
     ) -> None:
         best = self._ledger.best
         best_score = best.score if best is not None else None
+        rate = best.measurement.window.samples_per_s if best and best.measurement else None
+        race_against = self._session.runner.objective.race_against(best_score)
         expert = role is Role.EXPERT
         record = self._session.runner.run(
             role,
@@ -228,10 +230,10 @@ class Search:
             label="expert guess" if expert else "search",
             limit_s=limit_s,
             # The expert guess is a yardstick: it is measured to the end.
-            race_against=best_score if self._rules.racing and not expert else None,
-            profile_above=self._rules.profile_above(None if expert else best_score),
-            loader_above=self._rules.loader_above(None if expert else best_score),
-            check_above=self._rules.check_above(None if expert else best_score),
+            race_against=race_against if self._rules.racing and not expert else None,
+            profile_above=self._rules.profile_above(None if expert else rate),
+            loader_above=self._rules.loader_above(None if expert else rate),
+            check_above=self._rules.check_above(None if expert else rate),
             tell=self._study.add if trial is None else self._teller(trial),
         )
         if not expert:

@@ -22,7 +22,14 @@ from autotune.tuner.confirm import Confirmer
 from autotune.tuner.disturbance import busy_note, disturbed_note
 from autotune.tuner.ledger import Ledger
 from autotune.tuner.observer import Observer, StudyPlan
-from autotune.tuner.prepare import PreparedJob, around, facts_of, open_search, prepare_job
+from autotune.tuner.prepare import (
+    PreparedJob,
+    around,
+    facts_of,
+    objective_of,
+    open_search,
+    prepare_job,
+)
 from autotune.tuner.runner import TrialRunner
 from autotune.tuner.search import SearchRules
 from autotune.tuner.session import Session
@@ -117,7 +124,7 @@ class Tuner:
         Raises:
             WorkloadError: The job does not work with the user's own settings.
             BudgetError: There is no time to measure and confirm even one other setting.
-            ConfigError: There is no search space for the device.
+            ConfigError: There is no search space for the device, or it does not tell its energy.
             StudyError: The study in the folder cannot be continued.
             OutputError: A file cannot be written.
             TrackingError: The tracking store cannot be used.
@@ -138,6 +145,7 @@ class Tuner:
 
     def _run(self) -> StudyResult:
         job = self._prepare()
+        self._session.runner.objective = objective_of(self._config.objective, job.configured)
         ledger = self._session.ledger
         baseline, opened = ledger.baseline, None
         if baseline is not None:
@@ -194,6 +202,7 @@ class Tuner:
                 baseline=job.baseline,
                 expert=job.expert,
                 notes=notes,
+                objective=self._session.runner.objective,
             )
         )
         if finished := len(self._session.ledger.records):
@@ -245,6 +254,7 @@ class Tuner:
             ended=outcome.ended,
             elapsed_s=self._session.clock() - self._start_s,
             notes=tuple(self._session.notes),
+            objective=self._session.runner.objective,
         )
 
     def _make_folder(self) -> None:

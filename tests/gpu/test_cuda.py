@@ -13,6 +13,7 @@ import torch
 from autotune.config import ProbeConfig, WorkloadSpec
 from autotune.errors import NonFiniteLoss
 from autotune.launch.local import LocalLauncher
+from autotune.measure.compilation import CompileObserver
 from autotune.measure.device import device_info, memory_use, synchronize
 from autotune.measure.machine import MachineWatch
 from autotune.measure.nvml import device_name, open_gauges
@@ -285,8 +286,44 @@ def test_every_kind_of_setting_is_measured(launcher, tmp_path, changes):
     assert isinstance(seen, Measurement), seen
     assert seen.settings == settings
     assert seen.window.samples_per_s > 0
+    assert (seen.compilation is not None) == (settings.compile is not CompileMode.OFF)
     assert seen.memory.peak_reserved_bytes > 0
     assert seen.trace == "trace.json.gz", seen.notes
+
+
+class CountedOnTheHost(torch.nn.Module):
+    """A part of the model runs on the CPU: no CUDA graph can hold that."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+        self.register_buffer("scale", torch.ones(64, device="cpu"), persistent=False)
+
+    def forward(self, x):
+        on_host = self.layer(x).cpu() * self.scale.cpu()
+        return self.layer(on_host.to(x.device))
+
+
+def test_what_cuda_graphs_are_left_out_for_is_told():
+    from torch._inductor import config
+
+    device = torch.device("cuda")
+    torch._dynamo.reset()
+    # Without partitions, one operation on the CPU costs the whole graph its CUDA graph.
+    with config.patch(graph_partition=False):
+        observer = CompileObserver(CompileMode.REDUCE_OVERHEAD, device)
+        model = torch.compile(CountedOnTheHost().to(device), mode="reduce-overhead")
+        for _ in range(3):
+            torch.compiler.cudagraph_mark_step_begin()
+            model(torch.randn(32, 64, device=device)).sum().backward()
+    observer.warmed_up(1.0, 0.5)
+    observer.window_begins()
+    assert observer.window_ended() == 0
+    report = observer.report()
+    assert report.graphs == 1
+    assert report.fell_back is not None
+    assert "without CUDA graphs because of" in report.fell_back
+    assert "cpu" in report.fell_back
 
 
 def test_lack_of_memory_is_told_and_the_next_trial_is_unharmed(launcher, tmp_path):

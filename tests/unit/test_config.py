@@ -74,3 +74,14 @@ def test_a_wrong_value_names_its_full_key(changes, words):
         parse_config(values(**changes))
     for word in words:
         assert word in str(raised.value), str(raised.value)
+
+
+def test_planned_steps_go_with_throughput_only():
+    parsed = parse_config(values(objective={"planned_steps": 100}))
+    assert (parsed.objective.metric, parsed.objective.planned_steps) == ("throughput", 100)
+    with pytest.raises(ConfigError, match="objective.planned_steps: got 100"):
+        parse_config(values(objective={"metric": "energy", "planned_steps": 100}))
+    with pytest.raises(ConfigError, match="objective.metric: got 'enery'"):
+        parse_config(values(objective={"metric": "enery"}))
+    with pytest.raises(ConfigError, match="objective.planned_steps"):
+        parse_config(values(objective={"planned_steps": 0}))

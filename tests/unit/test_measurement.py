@@ -16,7 +16,7 @@ from autotune.measurement import (
     from_json,
     to_json,
 )
-from autotune.objective import infeasible, score
+from autotune.objective import Objective, infeasible
 from autotune.settings import Settings
 
 DEVICE = DeviceInfo("cuda", "H200", 150 << 30, "9.0", True, True)
@@ -114,7 +114,7 @@ def test_anything_else_is_refused(text):
 
 
 def test_score_is_throughput():
-    assert score(measurement()) == 32.0
+    assert Objective().score(measurement()) == 32.0
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from rich.console import Console
 
 from autotune.cli.ending import ending
 from autotune.cli.screen import Screen
-from autotune.measurement import MachineState
+from autotune.measurement import CompileReport, MachineState
+from autotune.objective import Objective
 from autotune.result import Arm, Role
 from autotune.tuner import StudyPlan
 
@@ -212,3 +213,22 @@ def test_a_rate_too_noisy_for_an_interval_says_so() -> None:
 
 def test_first_lines_name_the_baseline_in_short() -> None:
     assert "baseline: bs=32 w=0 (what is not named is off or default)" in shown()
+
+
+def test_another_score_has_a_column_of_its_own() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=120)
+    with Screen(console, Clock()) as screen:
+        screen.study_started(replace(PLAN, objective=Objective(metric="energy")))
+        baseline = replace(make_trial(0, Role.BASELINE, make_measurement(BASELINE, 420)), score=2.5)
+        screen.trial_finished(baseline, baseline)
+        report = CompileReport(compile_s=1.0, graph_breaks={}, fell_back="no CUDA graphs")
+        measured = replace(make_measurement(BEST, 3000), compilation=report)
+        best = replace(make_trial(1, outcome=measured), score=5.0)
+        screen.trial_finished(best, best)
+    head, first, second = out.getvalue().splitlines()[-3:]
+    assert "samples/J" in head
+    assert "2.50" in first
+    assert "5.00" in second
+    assert "2.00 x" in second
+    assert second.endswith("; compile fell back")

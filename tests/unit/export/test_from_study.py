@@ -12,7 +12,9 @@ from factories import (
     make_trial,
 )
 
-from autotune.export import tuned_from
+from autotune.export import load_tuned, tuned_from, write_tuned
+from autotune.measurement import CompileReport
+from autotune.objective import Objective
 from autotune.statistics import Verdict
 
 
@@ -71,3 +73,36 @@ def test_no_baseline_no_export() -> None:
     made = make_result(confirmation=None, baseline=make_trial(0, outcome=make_failure(BASELINE)))
     with pytest.raises(ValueError, match="baseline"):
         tuned_from(made)
+
+
+def test_compiling_and_another_score_are_in_the_evidence(tmp_path) -> None:
+    report = CompileReport(compile_s=37.0, graph_breaks={}, cache_hits=0, cache_misses=2)
+    plain = make_result()
+    best = make_trial(2, outcome=replace(make_measurement(BEST, 3450), compilation=report))
+    confirmation = make_confirmation()
+    arms = tuple(
+        replace(arm, scores=tuple(rate / 10 for rate in arm.rates)) for arm in confirmation.arms
+    )
+    result = replace(
+        plain,
+        best=best,
+        trials=(*plain.trials[:2], best),
+        objective=Objective(metric="energy"),
+        confirmation=replace(confirmation, arms=arms),
+    )
+    tuned = tuned_from(result)
+    assert tuned.evidence.compiling is not None
+    assert tuned.evidence.compiling.compile_s == 37.0
+    assert tuned.evidence.compiling.pays_off_after_steps is not None
+    assert tuned.evidence.scores is not None
+    assert tuned.evidence.scores.metric == "samples_per_joule"
+    assert tuned.evidence.scores.tuned is not None
+    assert tuned.evidence.scores.tuned.value == pytest.approx(340.398)
+    assert tuned.evidence.tuned_samples_per_s.value == pytest.approx(3403.98)
+    write_tuned(tuned, tmp_path / "tuned.yaml")
+    with pytest.warns(UserWarning, match="measured with NVIDIA H200"):
+        assert load_tuned(tmp_path / "tuned.yaml") == tuned
+    write_tuned(tuned_from(plain), tmp_path / "plain.yaml")
+    text = (tmp_path / "plain.yaml").read_text()
+    assert "compiling" not in text
+    assert "scores" not in text

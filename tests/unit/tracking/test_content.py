@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measurement import (
+    CompileReport,
     DeviceActivity,
     FailureKind,
     MachineState,
     NumericsReport,
     ThrottleReason,
 )
+from autotune.objective import Objective
 from autotune.result import Role, TrialRecord
 from autotune.statistics import Estimate, Verdict
 from autotune.tracking.content import clean, result_content, run_name, trial_content
@@ -227,3 +229,30 @@ def test_a_study_tells_what_holds_back_before_and_after() -> None:
     assert (tags["baseline_bottleneck"], tags["bottleneck"]) == ("input-bound", "device-bound")
     kept = result_content(replace(made, best=free, recommended=BASELINE)).tags
     assert kept["bottleneck"] == "input-bound", "of the settings that are recommended"
+
+
+def test_another_score_and_compiling_are_metrics_of_their_own():
+    report = CompileReport(
+        compile_s=37.0, graphs=3, graph_breaks={"print": 2}, recompiles_in_window=1, fell_back="why"
+    )
+    measured = replace(make_measurement(BEST, 3450), compilation=report)
+    best = replace(make_trial(2, outcome=measured), score=5.0, metric="samples_per_joule")
+    content = trial_content(best)
+    assert content.metrics["samples_per_joule"] == 5.0
+    assert content.metrics["samples_per_s"] == pytest.approx(3450, rel=0.05)
+    assert content.metrics["compile_s"] == 37.0
+    assert (content.metrics["graphs"], content.metrics["graph_breaks"]) == (3, 2)
+    assert content.tags["compile_fell_back"] == "why"
+    plain = make_result()
+    result = replace(
+        plain,
+        best=best,
+        trials=(*plain.trials[:2], best),
+        objective=Objective(metric="energy"),
+        confirmation=None,
+    )
+    whole = result_content(result)
+    assert whole.metrics["best_samples_per_joule"] == 5.0
+    assert whole.metrics["samples_per_joule"] == 5.0
+    assert whole.metrics["compile_pays_after_steps"] > 0
+    assert "compile_pays_after_steps" not in result_content(plain).metrics
