@@ -30,18 +30,13 @@ def interval(throughput: Estimate | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Return a number without a unit: `3.14`."""
+    """Return a number without a unit (it stands in the heading): `3.14`."""
     return _plain(value)
 
 
 def milliseconds(value_ms: float | None) -> str:
     """Return milliseconds without the unit (it stands in the heading): `31.4`."""
     return _plain(value_ms)
-
-
-def plain(value: float | None) -> str:
-    """Return a number without a unit (it stands in the heading): `3.12`."""
-    return _plain(value)
 
 
 def gibibytes(value_bytes: float | None) -> str:

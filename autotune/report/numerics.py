@@ -17,11 +17,24 @@ def numerics(result: StudyResult) -> tuple[str, ...]:
     best = result.best
     if best.measurement is None or best.settings == result.baseline.settings:
         return ()
-    return tuple(_sentences(best.measurement))
+    return tuple(_sentences(best.measurement, _best_report(result)))
 
 
-def _sentences(measured: Measurement) -> Iterator[str]:
-    yield _verdict(measured.numerics)
+def _best_report(result: StudyResult) -> NumericsReport | None:
+    """Return the report on the best settings: of the trial that compared them, if one did."""
+    of_search = result.best.measurement.numerics if result.best.measurement is not None else None
+    found = [
+        trial.measurement.numerics
+        for trial in result.trials
+        if trial.settings == result.best.settings and trial.measurement is not None
+    ]
+    compared = (report for report in found if report is not None and report.difference is not None)
+    checked = of_search is not None and of_search.difference is not None
+    return of_search if checked else next(compared, of_search)
+
+
+def _sentences(measured: Measurement, report: NumericsReport | None) -> Iterator[str]:
+    yield _verdict(report)
     if measured.skipped_steps:
         of = numbers.share(measured.skipped_steps / measured.window.steps)
         yield (

@@ -68,11 +68,12 @@ class Confirmer:
                 break
             plain = self._session.runner.objective.is_plain
             contest = _Contest(_settings_by_arm(arms, best), self._config, plain=plain)
+            unchecked = _is_unchecked(best)
             try:
                 self._session.observer.confirmation_started(
                     tuple(contest.settings), self._config.min_rounds
                 )
-                holds = self._run(contest)
+                holds = self._run(contest, unchecked=unchecked)
             except KeyboardInterrupt:
                 enough = contest.rounds >= self._config.min_rounds
                 return Confirmed(best, contest.result() if enough else None, interrupted=True)
@@ -80,7 +81,7 @@ class Confirmer:
                 return Confirmed(best, contest.result(), interrupted=False)
         return Confirmed(candidates[0], None, interrupted=False)
 
-    def _run(self, contest: _Contest) -> bool:
+    def _run(self, contest: _Contest, *, unchecked: bool) -> bool:
         """Run rounds until the verdict is clear or there can be no more of them.
 
         Returns:
@@ -88,7 +89,7 @@ class Confirmer:
         """
         while contest.rounds < self._config.max_rounds:
             start_s = self._session.clock()
-            end = self._round(contest)
+            end = self._round(contest, unchecked=unchecked and contest.rounds == 0)
             if end is _RoundEnd.BEST_FAILED:
                 return False
             if end is _RoundEnd.NO_MORE:
@@ -100,8 +101,11 @@ class Confirmer:
                 break
         return True
 
-    def _round(self, contest: _Contest) -> _RoundEnd:
-        """Measure each contestant once; the rates count only when all of them have one."""
+    def _round(self, contest: _Contest, *, unchecked: bool) -> _RoundEnd:
+        """Measure each contestant once; the rates count only when all of them have one.
+
+        A best that the search had no time to hold against fp32 is, here.
+        """
         seen: dict[Arm, TrialRecord] = {}
         for arm in contest.order():
             limit_s = self._plan.hard_limit_s(self._session.clock())
@@ -114,6 +118,7 @@ class Confirmer:
                 label=f"confirmation {contest.rounds + 1}: {arm.value}",
                 limit_s=limit_s,
                 measure_ceiling=False,
+                check_above=0.0 if unchecked and arm is Arm.BEST else None,
             )
             if record.score is None:
                 return self._failed(contest, arm, record, limit_s)
@@ -212,6 +217,11 @@ class _Contest:
     def _versus(self, arm: Arm, other: Arm) -> Comparison:
         seen = compare(self._scores[arm], self._scores[other], looks=self._looks)
         return seen if self.rounds >= self._min_rounds else replace(seen, verdict=Verdict.UNSURE)
+
+
+def _is_unchecked(record: TrialRecord) -> bool:
+    numerics = record.measurement.numerics if record.measurement is not None else None
+    return numerics is not None and numerics.difference is None
 
 
 def _settings_by_arm(yardsticks: list[TrialRecord], best: TrialRecord) -> dict[Arm, Settings]:

@@ -6,7 +6,7 @@ from factories import BASELINE, BEST, make_measurement, make_result, make_trial
 from autotune.cli.ending import Ending, ending
 from autotune.measurement import NumericsReport
 from autotune.report import markdown, numerics
-from autotune.result import StudyResult
+from autotune.result import Role, StudyResult
 
 CHECKED = NumericsReport(
     losses=(7.0, 6.0), reference=(7.0, 6.01), again=(7.0, 6.0), difference=0.004, tolerance=0.031
@@ -53,6 +53,14 @@ def test_skipped_steps_show_where_there_are_any() -> None:
 def test_the_users_own_settings_are_held_against_nothing() -> None:
     own = make_trial(0, outcome=make_measurement(BASELINE, 420))
     assert numerics(make_result(best=own)) == ()
+
+
+def test_a_check_made_in_the_confirmation_counts() -> None:
+    result = study(NumericsReport(losses=(), unchecked="no time was left"))
+    later = replace(make_measurement(BEST, 3450), numerics=CHECKED)
+    trials = (*result.trials, make_trial(9, Role.CONFIRMATION, later))
+    (line,) = numerics(replace(result, trials=trials))
+    assert line.startswith("checked against fp32")
 
 
 def end(result: StudyResult) -> Ending:

@@ -32,7 +32,7 @@ from autotune.config import (
     StudyConfig,
 )
 from autotune.errors import BudgetError, ConfigError, OutputError, StudyError, WorkloadError
-from autotune.measurement import FailureKind, NumericsReport, Outcome
+from autotune.measurement import FailureKind, Measurement, NumericsReport, Outcome
 from autotune.request import TrialRequest
 from autotune.result import Arm, Role, StudyEnd, StudyResult, TrialState
 from autotune.search import study as optuna_study
@@ -311,6 +311,29 @@ def test_the_guard_can_be_turned_off(tmp_path: Path) -> None:
     assert not any(request.numerics.guard for request in bench.launcher.requests)
 
 
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_best_that_is_unchecked_is_checked_once_in_the_confirmation(
+    tmp_path: Path, checked: bool
+) -> None:
+    bench = Bench(make_config(), tmp_path)
+    run = bench.launcher.run
+    report = NumericsReport(losses=(1.0,), difference=0.0 if checked else None)
+
+    def reporting(request: TrialRequest, progress: Any) -> Outcome:
+        outcome = run(request, progress)
+        return replace(outcome, numerics=report) if isinstance(outcome, Measurement) else outcome
+
+    bench.launcher.run = reporting  # type: ignore[method-assign]
+    result = bench.run()
+    confirmed = [trial.role is Role.CONFIRMATION for trial in result.trials]
+    asked = [
+        (request.settings, request.check_above)
+        for request, late in zip(bench.launcher.requests, confirmed, strict=True)
+        if late and request.check_above is not None
+    ]
+    assert asked == ([] if checked else [(result.best.settings, 0.0)])
+
+
 def test_settings_with_other_numbers_than_fp32_never_win(tmp_path: Path) -> None:
     bench = Bench(make_config(), tmp_path)
     run = bench.launcher.run
@@ -320,7 +343,8 @@ def test_settings_with_other_numbers_than_fp32_never_win(tmp_path: Path) -> None
         if request.settings.precision is Precision.BF16:
             why = "the loss is 2.5"
             report = NumericsReport(losses=(2.5,), difference=0.5, failed=why)
-            return replace(outcome, numerics=report)  # type: ignore[type-var]
+            assert isinstance(outcome, Measurement)
+            return replace(outcome, numerics=report)
         return outcome
 
     bench.launcher.run = guarded  # type: ignore[method-assign]
