@@ -108,6 +108,9 @@ class ConfirmationConfig:
     """Rounds in which each of them is measured once."""
     max_rounds: Annotated[int, Field(ge=3)] = 6
     """Rounds at most, while the verdict is not clear and time is left."""
+    rel_halfwidth: _Share = 0.01
+    """As `probe.rel_halfwidth`, for the confirmation's windows: twice as sharp, since the headline
+    comes from them. Their time cap is `probe.window_s` all the same."""
 
     def __post_init__(self) -> None:
         if self.max_rounds < self.min_rounds:

@@ -9,6 +9,7 @@ from autotune.report import numbers
 from autotune.report.bottleneck import bottleneck
 from autotune.report.cost import study_cost
 from autotune.report.phases import phase_table
+from autotune.report.spread import process_sentence
 from autotune.report.summary import headline
 from autotune.report.table import table
 from autotune.result import Arm, ArmResult, Role, StudyEnd, StudyResult, TrialRecord, TrialState
@@ -107,7 +108,13 @@ def _confirmation(result: StudyResult) -> str:
         right=[1, 3],
     )
     rates = _rates(confirmation.arms)
-    return f"{gains}\n\nSamples/s of each fresh process, and their geometric mean:\n\n{rates}"
+    parts = [
+        gains,
+        "Samples/s of each fresh process, and their geometric mean:",
+        rates,
+        process_sentence(confirmation.process_spread),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _rates(arms: tuple[ArmResult, ...]) -> str:

@@ -31,12 +31,10 @@ FEWEST_CORRECTED = 5
 """Blocks from which on their correlation is estimated. Of three or four it is noise: the sample
 correlation of so few independent values lies between -1 and 0.5."""
 
-_MOST_CORRELATION = 0.95
-"""Largest correlation that is believed. Beyond it the effective number of blocks is below 1 in any
-window here."""
-
-_FEWEST_EFFECTIVE = 2.0
-"""Fewest effective blocks: an interval of one degree of freedom is as wide as any can be."""
+_FEWEST_EFFECTIVE = 3.0
+"""Fewest effective blocks, as many as three independent ones. A drift makes neighbours alike
+whatever the noise: by this floor, step times that grow by a share d over a window get a half-width
+of about 0.9 d, which holds all of them; with a floor of 2 it would be 3.7 d."""
 
 SHIFT_LEVEL = 0.995
 """Level at which the beginning of a window is called different: a note that comes for nothing in
@@ -103,7 +101,7 @@ def mean_of_blocks(blocks: Sequence[float]) -> BlockMean | None:
     correlation = 0.0
     if count >= FEWEST_CORRECTED and squares > 0:
         sample = float(apart[1:] @ apart[:-1]) / squares
-        correlation = min(max(sample + (1 + 3 * sample) / count, 0.0), _MOST_CORRELATION)
+        correlation = min(max(sample + (1 + 3 * sample) / count, 0.0), 1.0)
     effective = max(count * (1 - correlation) / (1 + correlation), _FEWEST_EFFECTIVE)
     # E[squares] / count is the variance x (1 - 1 / effective); of the mean it is 1 / effective.
     variance = squares / count / (effective - 1)

@@ -2,14 +2,17 @@
 
 First the same batch over and over, resident on the device: compile and cuDNN's search end here,
 and its rate is the device ceiling. Then the loader: the batches that it prepared ahead are drained,
-and the timed window gives the score. Last, and only if asked, a few steps under the profiler.
+and the timed window gives the score. Then a step on the last, partial batch of a pass, where there
+is one. Last, and only if asked, a few steps under the profiler.
 """
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,20 +20,24 @@ from typing import Any
 import torch
 
 from autotune.loader import build_loader, endless, resident_batch
-from autotune.measure.device import device_info, memory_use, synchronize
+from autotune.measure.device import device_info, synchronize
+from autotune.measure.memory import memory_use
 from autotune.measure.timers import make_timer
 from autotune.measure.trace import record_trace
+from autotune.measure.warmup import COMPARED, last_change, settled, transient_note
 from autotune.measure.window import StopRule, run_window, steps_per_block
-from autotune.measurement import Costs, Measurement, Window
+from autotune.measurement import Costs, Measurement, MemoryUse, Window
 from autotune.request import TrialRequest
 from autotune.settings import CompileMode
 from autotune.statistics import Estimate
+from autotune.trial.batch_sizes import BatchSizes
 from autotune.trial.job import TrainingJob
+from autotune.trial.tail import tail_samples, train_tail, untried_note
 from autotune.workloads.workload import Workload
 
 RESIDENT_WARMUP_STEPS = 3
 """Steps after the first one before anything is timed: CUDA graphs run eagerly once, record once
-and replay from the third call on."""
+and replay from the third call on. More follow until the steps have settled."""
 
 HOPELESS = 0.7
 """A device ceiling below this share of the best rate shortens the window to a quarter. Ceilings
@@ -65,6 +72,8 @@ class Probe:
         self._seconds: dict[str, float] = {"start_s": start_s}
         self._notes: list[str] = []
         self._batches: Iterator[Any] = iter(())  # kept: letting go of it waits for the workers
+        self._sizes = BatchSizes()
+        self._tail: int | None = None
         self._sync = partial(synchronize, device)
 
     @property
@@ -82,12 +91,13 @@ class Probe:
         step_s = self._warm_up(job, resident)
         ceiling = self._ceiling(job, resident, step_s)
         if workload.resident:
-            return self._timed(job, itertools.repeat(resident), step_s, ceiling)
+            self._sizes.add(resident)
+            return self._timed(job, workload, itertools.repeat(resident), step_s, ceiling)
         del resident
         loader = build_loader(workload, request.settings, seed=request.seed)
-        self._batches = endless(loader)
+        self._batches = self._sizes.watch(endless(loader))
         step_s = self._drain(job, self._batches)
-        return self._timed(job, self._batches, step_s, ceiling)
+        return self._timed(job, workload, self._batches, step_s, ceiling)
 
     def _warm_up(self, job: TrainingJob, resident: Any) -> float:
         """Run the first steps on a resident batch; return the seconds of the last one."""
@@ -97,12 +107,30 @@ class Probe:
         started = time.perf_counter()
         step_s = first_s = self._one_step(job, repeated)
         self._seconds["first_step_s"] = first_s
-        for _ in range(RESIDENT_WARMUP_STEPS):
+        settling, seen = time.perf_counter(), list[float]()
+        while not (len(seen) >= RESIDENT_WARMUP_STEPS and settled(seen)):
             if not compiling and step_s > self._request.probe.ceiling_s:
                 break  # steps this slow are not about launches and caches
+            if len(seen) >= RESIDENT_WARMUP_STEPS and self._settling_ends(settling, seen):
+                break
             step_s = self._one_step(job, repeated)
+            seen.append(step_s)
         self._seconds["warmup_s"] = time.perf_counter() - started
-        return step_s
+        return statistics.median(seen[-COMPARED:]) if seen else step_s
+
+    def _settling_ends(self, since: float, step_s: list[float]) -> bool:
+        """Return whether resident steps have had their time; note that they had not settled."""
+        cap_s = self._request.probe.ceiling_s
+        if time.perf_counter() - since < cap_s:
+            return False
+        # Too few steps to compare are slow ones, which are not about launches and caches either.
+        if len(step_s) >= 2 * COMPARED:
+            self._notes.append(
+                f"the warm-up on one batch ended after {len(step_s) + 1} steps by its time "
+                f"(probe.ceiling_s={cap_s:g}), while they still changed by "
+                f"{last_change(step_s):+.0%}: the device ceiling is uncertain"
+            )
+        return True
 
     def _one_step(self, job: TrainingJob, batches: Iterator[Any]) -> float:
         timer = make_timer(self._device)
@@ -171,6 +199,7 @@ class Probe:
     def _timed(
         self,
         job: TrainingJob,
+        workload: Workload,
         batches: Iterator[Any],
         step_s: float,
         ceiling: Estimate | None,
@@ -185,8 +214,11 @@ class Probe:
             synchronize=self._sync,
         )
         self._seconds["window_s"] = time.perf_counter() - started
-        memory = memory_use(self._device)
+        if (note := transient_note(window.step_s, window.steps_per_block)) is not None:
+            self._notes.append(note)
         loss = job.loss_value()
+        self._train_tail(job, workload)
+        memory = self._memory()
         trace = self._profiled(job, batches, window)
         return Measurement(
             settings=request.settings,
@@ -200,6 +232,31 @@ class Probe:
             last_loss=loss,
             trace=trace,
             notes=tuple(self._notes),
+        )
+
+    def _train_tail(self, job: TrainingJob, workload: Workload) -> None:
+        """Train the last, partial batch of a pass, if there is one: a real run meets it."""
+        settings = self._request.settings
+        samples = tail_samples(workload, settings.batch_size)
+        if samples is None:
+            return
+        if (note := untried_note(samples, settings)) is not None:
+            self._notes.append(note)
+            return
+        self._stage("tail batch")
+        batch = job.place(resident_batch(workload, samples))
+        train_tail(
+            lambda: self._one_step(job, itertools.repeat(batch)), samples, settings, self._device
+        )
+        self._tail = samples
+
+    def _memory(self) -> MemoryUse:
+        if (note := self._sizes.note()) is not None:
+            self._notes.append(note)
+        return replace(
+            memory_use(self._device),
+            largest_batch_bytes=self._sizes.largest_bytes,
+            tail_batch=self._tail,
         )
 
     def _rule(self, step_s: float, ceiling: Estimate | None) -> StopRule:

@@ -12,7 +12,13 @@ from autotune.config import ConfirmationConfig
 from autotune.measurement import FailureKind
 from autotune.result import Arm, ArmResult, Confirmation, Role, TrialRecord
 from autotune.settings import Settings
-from autotune.statistics import Comparison, Verdict, compare, geometric_mean_estimate
+from autotune.statistics import (
+    Comparison,
+    Verdict,
+    compare,
+    geometric_mean_estimate,
+    process_spread,
+)
 from autotune.tuner.session import Session
 
 
@@ -101,7 +107,7 @@ class Confirmer:
 
     def _round(self, contest: _Contest) -> _RoundEnd:
         """Measure each contestant once; the rates count only when all of them have one."""
-        rates: dict[Arm, float] = {}
+        records: dict[Arm, TrialRecord] = {}
         for arm in contest.order():
             limit_s = self._plan.hard_limit_s(self._session.clock())
             if limit_s <= 0:
@@ -113,11 +119,12 @@ class Confirmer:
                 label=f"confirmation {contest.rounds + 1}: {arm.value}",
                 limit_s=limit_s,
                 measure_ceiling=False,
+                rel_halfwidth=self._config.rel_halfwidth,
             )
             if record.score is None:
                 return self._failed(contest, arm, record, limit_s)
-            rates[arm] = record.score
-        contest.add(rates)
+            records[arm] = record
+        contest.add(records)
         return _RoundEnd.COMPLETE
 
     def _failed(
@@ -151,6 +158,7 @@ class _Contest:
         self._min_rounds = config.min_rounds
         self._looks = config.max_rounds - config.min_rounds + 1
         self._rates: dict[Arm, list[float]] = {arm: [] for arm in settings}
+        self._errors: dict[Arm, list[float | None]] = {arm: [] for arm in settings}
 
     @property
     def rounds(self) -> int:
@@ -170,14 +178,16 @@ class _Contest:
         arms = list(self.settings)
         return arms if self.rounds % 2 == 0 else arms[::-1]
 
-    def add(self, rates: dict[Arm, float]) -> None:
-        """Add a complete round."""
-        for arm, rate in rates.items():
-            self._rates[arm].append(rate)
+    def add(self, records: dict[Arm, TrialRecord]) -> None:
+        """Add a complete round, in which every trial has a score."""
+        for arm, record in records.items():
+            if record.score is not None and record.measurement is not None:
+                self._rates[arm].append(record.score)
+                self._errors[arm].append(record.measurement.window.relative_error)
 
     def drop(self, arm: Arm) -> None:
         """Leave a contestant out from now on, and what it did so far."""
-        del self.settings[arm], self._rates[arm]
+        del self.settings[arm], self._rates[arm], self._errors[arm]
 
     def result(self) -> Confirmation | None:
         """Return the confirmation as it stands, or None without a complete round."""
@@ -191,6 +201,7 @@ class _Contest:
                     settings=settings,
                     rates=tuple(self._rates[arm]),
                     throughput=geometric_mean_estimate(self._rates[arm]),
+                    errors=tuple(self._errors[arm]),
                 )
                 for arm, settings in self.settings.items()
             ),
@@ -198,6 +209,7 @@ class _Contest:
             versus_expert=self._versus(Arm.BEST, Arm.EXPERT) if expert else None,
             expert_versus_baseline=self._versus(Arm.EXPERT, Arm.BASELINE) if expert else None,
             rounds=self.rounds,
+            process_spread=process_spread(list(self._rates.values()), list(self._errors.values())),
         )
 
     def _versus(self, arm: Arm, other: Arm) -> Comparison:

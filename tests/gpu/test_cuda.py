@@ -7,7 +7,8 @@ import torch
 
 from autotune.config import ProbeConfig, WorkloadSpec
 from autotune.launch.local import LocalLauncher
-from autotune.measure.device import device_info, memory_use, synchronize
+from autotune.measure.device import device_info, synchronize
+from autotune.measure.memory import memory_use
 from autotune.measure.timers import EventTimer, Mark
 from autotune.measure.trace import record_trace
 from autotune.measure.window import StepSeen, StopRule, run_window

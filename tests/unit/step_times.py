@@ -125,5 +125,5 @@ def heavy_tailed(
     spread: float = 1.0,
     step_s: float = 0.05,
 ) -> tuple[Steps, float]:
-    """Return independent lognormal steps; with a spread of 1, one in 100 takes over 5 x the mean."""
+    """Return independent lognormal steps; spread 1: one in 100 takes five times the mean."""
     return step_s * noise(random, spread, (windows, steps)), step_s

@@ -10,7 +10,7 @@ from autotune.result import Role, TrialRecord
 from autotune.settings import Settings
 from autotune.tuner.timeplan import TimePlan, as_minutes
 
-PLAN = TimePlan(deadline_s=1000.0, rounds=3, limit_s=180.0, window_s=8.0)
+PLAN = TimePlan(deadline_s=1000.0, rounds=3, limit_s=180.0, window_s=8.0, rel_halfwidth=0.01)
 SETTINGS = Settings(batch_size=10)
 
 
