@@ -53,7 +53,7 @@ class ProbeConfig:
     warmup_s: _Seconds = 30.0
     """Time cap of draining the batches that the workers prepared before the window."""
     ceiling_s: _Seconds = 1.0
-    """Time cap of the window with a resident batch."""
+    """Time cap of the window with a resident batch, and of its steps' settling before it."""
     step_cap_s: _Seconds = 2.0
     """Automatic batch sizes are chosen so that a plain step takes about this long at most."""
     limit_s: _Seconds = 180.0

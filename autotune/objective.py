@@ -23,7 +23,7 @@ def infeasible(measurement: Measurement) -> str | None:
     """
     memory = measurement.memory
     if memory.oom_count:
-        return f"the device ran out of memory {memory.oom_count} times, and the job went on"
+        return f"the device ran out of memory ({memory.oom_count} x), and the job went on"
     if memory.alloc_retries:
         return f"the allocator ran out of memory and retried {memory.alloc_retries} times"
     if memory.peak_reserved_bytes is not None and memory.total_bytes:
