@@ -1,8 +1,8 @@
 """Coverage of a window's 95 % interval, by simulation.
 
-What is asserted holds for windows of at least five times the noise's correlation time, (1 + r) / (1
-- r) steps for an AR(1) of coefficient r; a shorter one cannot know its own noise. Three exceptions
-are allowed to cover more than 97 %, never less than 93 %: batches of a worker pool even out over a
+What is asserted is for windows of at least five times the noise's correlation time, (1 + r) / (1 -
+r) steps for an AR(1) of coefficient r; a shorter one cannot know its own noise, and some need ten
+(experiments/statistics). Three exceptions are allowed to cover more than 97 %, never less than 93 %: batches of a worker pool even out over a
 window more than blocks show; a drift counts as noise; spikes that come regularly do too.
 """
 
