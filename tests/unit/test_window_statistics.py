@@ -2,8 +2,9 @@
 
 What is asserted is for windows of at least five times the noise's correlation time, (1 + r) / (1 -
 r) steps for an AR(1) of coefficient r; a shorter one cannot know its own noise, and some need ten
-(experiments/statistics). Three exceptions are allowed to cover more than 97 %, never less than 93 %: batches of a worker pool even out over a
-window more than blocks show; a drift counts as noise; spikes that come regularly do too.
+(experiments/statistics). Three exceptions may cover more than 97 %, never less than 93 %: batches
+of a worker pool even out over a window more than blocks show; a drift counts as noise; spikes that
+come regularly do too.
 """
 
 import math

@@ -36,21 +36,24 @@ def workload(samples: int, model: nn.Module | None = None, *, drop_last: bool = 
     )
 
 
-def probed(job: Workload, folder: Path, **settings: object) -> tuple[Measurement, list[str]]:
+def requested(folder: Path) -> TrialRequest:
     spec = {"_target_": "not.used"}
-    request = TrialRequest(
+    return TrialRequest(
         workload=WorkloadSpec(
             model=spec, data=spec, collate=None, loss=None, optimizer=spec, loader=LoaderConfig()
         ),
-        settings=Settings(batch_size=4, **settings),  # type: ignore[arg-type]
+        settings=Settings(batch_size=4),
         probe=QUICK,
         device="cpu",
         seed=0,
         folder=str(folder),
         limit_s=60.0,
     )
+
+
+def probed(job: Workload, folder: Path) -> tuple[Measurement, list[str]]:
     stages: list[str] = []
-    return Probe(request, CPU, 0.0, stages.append).run(job), stages
+    return Probe(requested(folder), CPU, 0.0, stages.append).run(job), stages
 
 
 def test_the_last_partial_batch_is_trained_after_the_window(tmp_path: Path) -> None:
@@ -66,6 +69,22 @@ def test_without_a_partial_batch_there_is_nothing_to_try(tmp_path: Path, job: Wo
     measured, stages = probed(job, tmp_path)
     assert measured.memory.tail_batch is None
     assert stages[-1] == "window"
+
+
+@pytest.mark.parametrize(
+    ("step_s", "ends", "told"),
+    [
+        ([0.5, 0.5, 0.5, 0.004], False, False),  # the fixed number of steps has no cap
+        ([0.5, 0.5, 0.5, 0.03], True, False),  # too few to compare: slow ones
+        ([0.001, 0.001, 0.001, 0.002, 0.008, 0.012], True, True),
+    ],
+)
+def test_a_warm_up_that_ends_by_its_time_says_so(
+    tmp_path: Path, step_s: list[float], ends: bool, told: bool
+) -> None:
+    probe = Probe(requested(tmp_path), CPU, 0.0, lambda stage: None)
+    assert probe._settling_ends(step_s) is ends
+    assert any("probe.ceiling_s=0.02" in note for note in probe._notes) is told
 
 
 def test_a_single_sample_that_batch_normalisation_refuses_is_found(tmp_path: Path) -> None:
