@@ -100,7 +100,7 @@ class Probe:
         return self._timed(job, workload, self._batches, step_s, ceiling)
 
     def _warm_up(self, job: TrainingJob, resident: Any) -> float:
-        """Run the first steps on a resident batch; return the seconds of the last one."""
+        """Run the first steps on a resident batch; return what the last ones typically took, s."""
         compiling = self._request.settings.compile is not CompileMode.OFF
         self._stage("compile" if compiling else "warm-up")
         repeated = itertools.repeat(resident)
@@ -108,7 +108,7 @@ class Probe:
         step_s = first_s = self._one_step(job, repeated)
         self._seconds["first_step_s"] = first_s
         seen: list[float] = []
-        while not (len(seen) >= RESIDENT_WARMUP_STEPS and settled(seen)):
+        while not settled(seen):
             if not compiling and step_s > self._request.probe.ceiling_s:
                 break  # steps this slow are not about launches and caches
             if self._settling_ends(seen):
