@@ -53,7 +53,7 @@ class ProbeConfig:
     warmup_s: _Seconds = 30.0
     """Time cap of draining the batches that the workers prepared before the window."""
     ceiling_s: _Seconds = 1.0
-    """Time cap of the window with a resident batch."""
+    """Time cap of the window with a resident batch, and of its steps' settling before it."""
     step_cap_s: _Seconds = 2.0
     """Automatic batch sizes are chosen so that a plain step takes about this long at most."""
     limit_s: _Seconds = 180.0
@@ -133,6 +133,9 @@ class ConfirmationConfig:
     """Rounds in which each of them is measured once."""
     max_rounds: Annotated[int, Field(ge=3)] = 6
     """Rounds at most, while the verdict is not clear and time is left."""
+    rel_halfwidth: _Share = 0.01
+    """As `probe.rel_halfwidth`, for the confirmation's windows: twice as sharp, since the headline
+    comes from them. Their time cap is `probe.window_s` all the same."""
 
     def __post_init__(self) -> None:
         if self.max_rounds < self.min_rounds:

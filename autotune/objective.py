@@ -178,13 +178,20 @@ def infeasible(measurement: Measurement) -> str | None:
 def lacks_memory(measurement: Measurement) -> str | None:
     """Return why a measured setting uses too much memory, or None when it does not.
 
-    Allocator retries mean that the setting lives at the limit and pays for it in speed.
+    Allocator retries mean that the setting lives at the limit and pays for it in speed. The peak
+    holds what a run holds: the optimizer's state, the widest batch seen and, where it was tried,
+    the last batch of a pass.
     """
     memory = measurement.memory
+    if memory.oom_count:
+        return f"the device ran out of memory ({memory.oom_count} x), and the job went on"
     if memory.alloc_retries:
         return f"the allocator ran out of memory and retried {memory.alloc_retries} times"
     if memory.peak_reserved_bytes is not None and memory.total_bytes:
         share = memory.peak_reserved_bytes / memory.total_bytes
         if share > MEMORY_HEADROOM:
-            return f"{share:.0%} of device memory reserved; at most {MEMORY_HEADROOM:.0%} is safe"
+            return (
+                f"{share:.0%} of device memory reserved, optimizer state and the widest batch seen "
+                f"included; at most {MEMORY_HEADROOM:.0%} is safe"
+            )
     return None

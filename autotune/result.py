@@ -102,6 +102,8 @@ class ArmResult:
         rates: Throughput in samples/s of each process, in the order measured.
         throughput: Their geometric mean with its interval.
         scores: Score of each process, where that is not the throughput; empty where it is.
+        errors: Standard error of each rate within its window, as a share of it; None where the
+            window had too few blocks.
     """
 
     arm: Arm
@@ -109,6 +111,7 @@ class ArmResult:
     rates: tuple[float, ...]
     throughput: Estimate
     scores: tuple[float, ...] = ()
+    errors: tuple[float | None, ...] = ()
 
     @property
     def score(self) -> Estimate:
@@ -126,6 +129,8 @@ class Confirmation:
         versus_expert: Best against the expert guess; None when they are the same.
         expert_versus_baseline: Expert guess against baseline; None when it was not measured.
         rounds: Complete rounds.
+        process_spread: Standard deviation of the logarithm of the rate between fresh processes of
+            the same settings, without the windows' own noise; None for a single round.
     """
 
     arms: tuple[ArmResult, ...]
@@ -133,6 +138,7 @@ class Confirmation:
     versus_expert: Comparison | None
     expert_versus_baseline: Comparison | None
     rounds: int
+    process_spread: Estimate | None = None
 
     def arm(self, arm: Arm) -> ArmResult | None:
         """Return the result of a contestant, or None where it took no part."""

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -26,7 +27,7 @@ from autotune.measurement import (
     from_json,
 )
 from autotune.request import TrialRequest
-from autotune.trial.child import LOG_FILE, RECORD, STAGE, run_inspection, run_trial
+from autotune.trial.child import LOG_FILE, RECORD, SCORED, STAGE, run_inspection, run_trial
 
 PRELOAD = (
     "torch",
@@ -101,13 +102,19 @@ class LocalLauncher:
 def _listen(
     process: ForkServerProcess, receiver: Connection, request: TrialRequest, progress: Progress
 ) -> Record:
-    """Wait for the record, the process's death or the limit, whichever comes first."""
+    """Wait for the record, the process's death or the limit, whichever comes first.
+
+    A trial that is cut off after its score stood keeps it.
+    """
     deadline = time.monotonic() + request.limit_s
     stage = "start"
+    scored: Measurement | None = None
     progress(stage)
     while True:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
+            if scored is not None:
+                return _without_extras(scored, stage, f"the limit of {request.limit_s:.3g} s")
             return _failure(
                 request,
                 FailureKind.TIME_LIMIT,
@@ -120,12 +127,25 @@ def _listen(
         try:
             message = receiver.recv_bytes()
         except (EOFError, OSError):
-            return _died(process, request, stage)
+            failure = _died(process, request, stage)
+            return failure if scored is None else _without_extras(scored, stage, failure.message)
         if message[:1] == STAGE:
             stage = message[1:].decode()
             progress(stage)
+        elif message[:1] == SCORED:
+            found = from_json(message[1:])
+            scored = found if isinstance(found, Measurement) else None
         elif message[:1] == RECORD:
             return from_json(message[1:])
+
+
+def _without_extras(scored: Measurement, stage: str, why: str) -> Measurement:
+    """Return a measurement whose trial ended before its extras (trace, checks) were complete."""
+    numerics = scored.numerics
+    if numerics is not None and numerics.failed is None and numerics.unchecked is None:
+        numerics = replace(numerics, unchecked="the trial was cut off before")
+    note = f"the trial was cut off after its score, during {stage}: {why}"
+    return replace(scored, numerics=numerics, notes=(*scored.notes, note))
 
 
 def _died(process: ForkServerProcess, request: TrialRequest, stage: str) -> TrialFailure:

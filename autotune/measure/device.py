@@ -1,4 +1,4 @@
-"""The device of a trial: which one, what it can do, waiting for it, its memory."""
+"""The device of a trial: which one, what it can do, waiting for it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
-import psutil
 import torch
 
 from autotune.environment import DeviceInfo, cpu_model
 from autotune.errors import ConfigError
-from autotune.measurement import MemoryUse
 
 _CPU_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
@@ -71,44 +69,6 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has done all its work; on a CPU there is nothing to wait for."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
-
-
-def memory_use(device: torch.device) -> MemoryUse:
-    """Return peak memory so far: the device's since the process began, the host's now."""
-    host = host_memory_bytes()
-    if device.type == "cpu":
-        return MemoryUse(
-            peak_allocated_bytes=None,
-            peak_reserved_bytes=None,
-            total_bytes=None,
-            alloc_retries=None,
-            host_peak_bytes=host,
-        )
-    module = torch.get_device_module(device)
-    stats = module.memory_stats(device)
-    return MemoryUse(
-        peak_allocated_bytes=module.max_memory_allocated(device),
-        peak_reserved_bytes=module.max_memory_reserved(device),
-        total_bytes=module.get_device_properties(device).total_memory,
-        alloc_retries=stats.get("num_alloc_retries"),
-        host_peak_bytes=host,
-    )
-
-
-def host_memory_bytes() -> int | None:
-    """Return the memory of this process and its children; shared pages are counted once.
-
-    Proportional set size where the kernel tells it, since forked workers share most of their pages.
-    """
-    total = 0
-    me = psutil.Process()
-    for process in (me, *me.children(recursive=True)):
-        try:
-            full = process.memory_full_info()
-        except psutil.Error:
-            continue
-        total += getattr(full, "pss", 0) or full.rss
-    return total or None
 
 
 def _cpu_has_bf16() -> bool | None:

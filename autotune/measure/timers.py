@@ -82,6 +82,7 @@ class HostTimer:
         self._clock = clock
         self._start = 0.0
         self._marks: list[float] = []
+        self._finished: list[float] = []
 
     def begin(self) -> None:
         """Record the beginning of the first step."""
@@ -93,8 +94,11 @@ class HostTimer:
 
     def finished_steps(self) -> Sequence[float]:
         """Return seconds of all complete steps."""
-        ends = [self._start, *self._marks[Mark.OPTIMIZER :: len(Mark)]]
-        return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+        width = len(Mark)
+        for end in range((len(self._finished) + 1) * width, len(self._marks) + 1, width):
+            before = self._marks[end - width - 1] if end > width else self._start
+            self._finished.append(self._marks[end - 1] - before)
+        return self._finished
 
     def read(self) -> StepTimes:
         """Return all steps."""

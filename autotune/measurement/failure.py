@@ -35,8 +35,8 @@ class TrialFailure:
         settings: The settings that were to run.
         failure: The kind, from a closed list.
         message: What happened, in one or two lines; the user's own message where there is one.
-        stage: What the trial was doing: start, setup, warm-up, ceiling, window, profile or
-            numerics.
+        stage: What the trial was doing: start, setup, warm-up, ceiling, window, tail batch,
+            profile, loader ceiling or numerics.
         evidence: Further text such as a traceback; None if there is none.
         costs: Seconds by part, as far as it came.
     """

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from autotune.measurement.machine import MachineState
-from autotune.statistics import Estimate, rate_estimate
+from autotune.statistics import Estimate, block_means, mean_of_blocks, rate_estimate
 
 
 class Phase(StrEnum):
@@ -81,6 +81,15 @@ class Window:
         # The value is samples over elapsed; the blocks only give the width.
         scale = self.samples_per_s / spread.value
         return Estimate(self.samples_per_s, spread.low * scale, spread.high * scale, spread.level)
+
+    @property
+    def relative_error(self) -> float | None:
+        """Standard error of the throughput as a share of it; None where there are too few blocks.
+
+        It is the noise within the window only. Fresh processes differ by more.
+        """
+        found = mean_of_blocks(block_means(self.step_s, self.steps_per_block))
+        return None if found is None else found.standard_error / found.mean
 
     def phase_ms(self, phase: Phase) -> float:
         """Return the mean milliseconds of a phase in a step."""

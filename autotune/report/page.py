@@ -12,6 +12,7 @@ from autotune.report.cost import study_cost
 from autotune.report.machine import disturbance, machine_lines
 from autotune.report.numerics import numerics
 from autotune.report.phases import phase_table
+from autotune.report.spread import process_sentence
 from autotune.report.summary import headline
 from autotune.report.table import table
 from autotune.result import Arm, ArmResult, Role, StudyEnd, StudyResult, TrialRecord, TrialState
@@ -114,9 +115,13 @@ def _confirmation(result: StudyResult) -> str:
         right=[1, 3],
     )
     unit = result.objective.unit
-    unit = unit[0].upper() + unit[1:]
-    scores = _scores(confirmation.arms, "/s" if result.objective.is_plain else "")
-    return f"{gains}\n\n{unit} of each fresh process, and their geometric mean:\n\n{scores}"
+    parts = [
+        gains,
+        f"{unit[0].upper() + unit[1:]} of each fresh process, and their geometric mean:",
+        _scores(confirmation.arms, "/s" if result.objective.is_plain else ""),
+        process_sentence(confirmation.process_spread),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _scores(arms: tuple[ArmResult, ...], unit: str) -> str:

@@ -188,6 +188,10 @@ def _measured(measured: Measurement) -> dict[str, float | None]:
         "peak_reserved_gib": _gib(memory.peak_reserved_bytes),
         "peak_host_gib": _gib(memory.host_peak_bytes),
         "alloc_retries": memory.alloc_retries,
+        "oom_count": memory.oom_count,
+        "shm_gib": _gib(memory.shm_bytes),
+        "largest_batch_gib": _gib(memory.largest_batch_bytes),
+        "tail_batch": memory.tail_batch,
         "skipped_steps": measured.skipped_steps,
         "last_loss": measured.last_loss,
         "samples_per_joule": measured.samples_per_joule,
@@ -263,6 +267,7 @@ def _speedups(confirmation: Confirmation) -> dict[str, float | None]:
     versus_expert = confirmation.versus_expert
     return {
         "confirmation_rounds": confirmation.rounds,
+        **_estimate("process_spread", confirmation.process_spread),
         **_estimate("speedup", confirmation.versus_baseline.ratio),
         **_estimate("speedup_over_expert", versus_expert.ratio if versus_expert else None),
     }

@@ -1,7 +1,8 @@
 """Entry of a trial's process. Imports torch only once it runs: the controller imports this module.
 
-What the process sends back are byte messages: `S` and a stage, and at the end `R` and one record as
-JSON. Nothing is judged from what it prints; that goes to `log.txt` in the trial's folder.
+What the process sends back are byte messages: `S` and a stage, `M` and a measurement as JSON once
+its score stands, and at the end `R` and one record as JSON. Nothing is judged from what it
+prints; that goes to `log.txt` in the trial's folder.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autotune.measurement import Record, TrialFailure, to_json
+from autotune.measurement import Measurement, Record, TrialFailure, to_json
 from autotune.request import TrialRequest
 
 if TYPE_CHECKING:
     from autotune.trial.probe import Probe
 
 STAGE = b"S"
+SCORED = b"M"
 RECORD = b"R"
 LOG_FILE = "log.txt"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -83,6 +85,11 @@ class _Stages:
         with contextlib.suppress(BrokenPipeError):
             self._connection.send_bytes(STAGE + stage.encode())
 
+    def scored(self, measurement: Measurement) -> None:
+        """Send what is measured already: it counts if the rest of the trial is cut off."""
+        with contextlib.suppress(BrokenPipeError):
+            self._connection.send_bytes(SCORED + to_json(measurement).encode())
+
 
 def _measure(
     request: TrialRequest,
@@ -118,7 +125,7 @@ def _measure(
         workload = build_workload(request.workload)
         if inspect_only:
             return inspect_job(workload, request, device)
-        probe = Probe(request, device, start_s, stages)
+        probe = Probe(request, device, start_s, stages, stages.scored)
         keep.append(probe)
         return probe.run(workload)
     except BaseException as error:

@@ -48,9 +48,9 @@ def classify(error: BaseException, device: torch.device | None) -> FailureKind:
         return FailureKind.BAD_SETTING
     if isinstance(error, AutotuneError):
         # What the user's factory raised travels as the cause.
-        lacks_memory = _is_out_of_memory(error.__cause__, device)
+        lacks_memory = is_out_of_memory(error.__cause__, device)
         return FailureKind.OUT_OF_MEMORY if lacks_memory else FailureKind.USER_ERROR
-    if _is_out_of_memory(error, device):
+    if is_out_of_memory(error, device):
         return FailureKind.OUT_OF_MEMORY
     module = type(error).__module__
     if module.startswith(("torch._dynamo", "torch._inductor", "triton")):
@@ -114,7 +114,13 @@ def _worker_died(error: BaseException, files: list[str]) -> bool:
     return in_loader and (broken or "DataLoader worker (pid" in str(error))
 
 
-def _is_out_of_memory(error: BaseException | None, device: torch.device | None) -> bool:
+def is_out_of_memory(error: BaseException | None, device: torch.device | None) -> bool:
+    """Return whether an exception stands for lack of memory, on the device or the host.
+
+    Args:
+        error: What was raised, if anything.
+        device: The device in use; None before it is known.
+    """
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     if not isinstance(error, RuntimeError):

@@ -12,7 +12,13 @@ from autotune.config import ConfirmationConfig
 from autotune.measurement import FailureKind
 from autotune.result import Arm, ArmResult, Confirmation, Role, TrialRecord
 from autotune.settings import Settings
-from autotune.statistics import Comparison, Verdict, compare, geometric_mean_estimate
+from autotune.statistics import (
+    Comparison,
+    Verdict,
+    compare,
+    geometric_mean_estimate,
+    process_spread,
+)
 from autotune.tuner.session import Session
 
 
@@ -119,6 +125,7 @@ class Confirmer:
                 limit_s=limit_s,
                 measure_ceiling=False,
                 check_above=0.0 if unchecked and arm is Arm.BEST else None,
+                rel_halfwidth=self._config.rel_halfwidth,
             )
             if record.score is None:
                 return self._failed(contest, arm, record, limit_s)
@@ -162,6 +169,7 @@ class _Contest:
         self._looks = config.max_rounds - config.min_rounds + 1
         self._rates: dict[Arm, list[float]] = {arm: [] for arm in settings}
         self._scores: dict[Arm, list[float]] = {arm: [] for arm in settings}
+        self._errors: dict[Arm, list[float | None]] = {arm: [] for arm in settings}
 
     @property
     def rounds(self) -> int:
@@ -187,10 +195,11 @@ class _Contest:
             if record.measurement is not None and record.score is not None:
                 self._rates[arm].append(record.measurement.window.samples_per_s)
                 self._scores[arm].append(record.score)
+                self._errors[arm].append(record.measurement.window.relative_error)
 
     def drop(self, arm: Arm) -> None:
         """Leave a contestant out from now on, and what it did so far."""
-        del self.settings[arm], self._rates[arm], self._scores[arm]
+        del self.settings[arm], self._rates[arm], self._scores[arm], self._errors[arm]
 
     def result(self) -> Confirmation | None:
         """Return the confirmation as it stands, or None without a complete round."""
@@ -205,6 +214,7 @@ class _Contest:
                     rates=tuple(self._rates[arm]),
                     throughput=geometric_mean_estimate(self._rates[arm]),
                     scores=() if self._plain else tuple(self._scores[arm]),
+                    errors=tuple(self._errors[arm]),
                 )
                 for arm, settings in self.settings.items()
             ),
@@ -212,6 +222,7 @@ class _Contest:
             versus_expert=self._versus(Arm.BEST, Arm.EXPERT) if expert else None,
             expert_versus_baseline=self._versus(Arm.EXPERT, Arm.BASELINE) if expert else None,
             rounds=self.rounds,
+            process_spread=process_spread(list(self._rates.values()), list(self._errors.values())),
         )
 
     def _versus(self, arm: Arm, other: Arm) -> Comparison:

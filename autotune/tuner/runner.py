@@ -75,6 +75,7 @@ class TrialRunner:
         loader_above: float | None = None,
         check_above: float | None = None,
         measure_ceiling: bool = True,
+        rel_halfwidth: float | None = None,
         tell: Tell | None = None,
     ) -> TrialRecord:
         """Run a trial to its end and return its record, which is on disk by then.
@@ -89,6 +90,7 @@ class TrialRunner:
             loader_above: As in `TrialRequest`.
             check_above: As in `TrialRequest`.
             measure_ceiling: As in `TrialRequest`.
+            rel_halfwidth: As in `ProbeConfig`; None for that of the template.
             tell: Called between writing the record and logging it.
 
         Raises:
@@ -96,9 +98,13 @@ class TrialRunner:
             OutputError: The trial's files cannot be written.
         """
         number = self._ledger.next_number
+        probe = self._template.probe
+        if rel_halfwidth is not None:
+            probe = replace(probe, rel_halfwidth=rel_halfwidth)
         request = replace(
             self._template,
             settings=settings,
+            probe=probe,
             folder=str(self._new_folder(number)),
             limit_s=limit_s,
             race_against=race_against,

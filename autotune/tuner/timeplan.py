@@ -32,12 +32,14 @@ class TimePlan:
         rounds: Rounds that the confirmation takes at least.
         limit_s: Wall-clock limit of any trial.
         window_s: Time cap of a trial's window.
+        rel_halfwidth: Target of the confirmation's windows, as a share of the throughput.
     """
 
     deadline_s: float
     rounds: int
     limit_s: float
     window_s: float
+    rel_halfwidth: float
 
     def left_s(self, now_s: float) -> float:
         """Return the seconds until the deadline."""
@@ -63,7 +65,25 @@ class TimePlan:
         costs = record.outcome.costs
         extras = (costs.ceiling_s, costs.profile_s, costs.loader_ceiling_s, costs.guard_s)
         once = sum(seconds or 0.0 for seconds in extras)
-        return self.cost_s(record) - once - (1 - _WARM_FIRST_STEP) * (costs.first_step_s or 0.0)
+        warm = (1 - _WARM_FIRST_STEP) * (costs.first_step_s or 0.0)
+        return self.cost_s(record) + self._sharper_s(record) - once - warm
+
+    def _sharper_s(self, record: TrialRecord) -> float:
+        """Return the further seconds that a window needs for the confirmation's target.
+
+        Only one that met the search's target ended before its time; the square of the half-width
+        falls as the time grows.
+        """
+        measurement = record.measurement
+        if measurement is None or measurement.window.stop is not StopReason.CONVERGED:
+            return 0.0
+        seen, took_s = (
+            measurement.window.throughput.relative_halfwidth,
+            measurement.window.elapsed_s,
+        )
+        if seen is None or seen <= self.rel_halfwidth:
+            return 0.0
+        return max(0.0, min(self.window_s, took_s * (seen / self.rel_halfwidth) ** 2) - took_s)
 
     def confirmation_s(self, arms: Iterable[TrialRecord]) -> float:
         """Return the seconds to keep for a confirmation of these contestants."""

@@ -83,6 +83,7 @@ class Tuner:
             rounds=config.confirmation.min_rounds,
             limit_s=config.probe.limit_s,
             window_s=config.probe.window_s,
+            rel_halfwidth=config.confirmation.rel_halfwidth,
         )
         self._template = TrialRequest(
             workload=config.workload,

@@ -83,6 +83,17 @@ def batch_size_of(batch: Any) -> int:
     return leading[0]
 
 
+def batch_bytes(batch: Any) -> int:
+    """Return the bytes of all tensors in a batch; sparse ones, whose size varies, count as 0."""
+    return sum(
+        tensor.nbytes
+        for part in _parts(batch)
+        if (tensor := part.data if isinstance(part, PackedSequence) else part).layout
+        is torch.strided
+        or tensor.is_nested
+    )
+
+
 def has_image(batch: Any) -> bool:
     """Return whether a floating tensor of 4 dimensions is in the batch: channels_last applies."""
     return any(tensor.dim() == 4 and tensor.is_floating_point() for tensor in _tensors(batch))
@@ -128,19 +139,25 @@ def _leading(tensor: torch.Tensor) -> int:
 
 
 def _tensors(batch: Any) -> Iterator[torch.Tensor]:
-    if isinstance(batch, torch.Tensor):
+    for part in _parts(batch):
+        if isinstance(part, PackedSequence):
+            yield part.data[: int(part.batch_sizes[0])]  # the first step in time of each sequence
+        else:
+            yield part
+
+
+def _parts(batch: Any) -> Iterator[torch.Tensor | PackedSequence]:
+    if isinstance(batch, (torch.Tensor, PackedSequence)):
         yield batch
-    elif isinstance(batch, PackedSequence):
-        yield batch.data[: int(batch.batch_sizes[0])]  # the first step in time of each sequence
     elif isinstance(batch, Mapping):
         for part in batch.values():
-            yield from _tensors(part)
+            yield from _parts(part)
     elif isinstance(batch, (tuple, list)):
         for part in batch:
-            yield from _tensors(part)
+            yield from _parts(part)
     elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         for field in dataclasses.fields(batch):
-            yield from _tensors(getattr(batch, field.name))
+            yield from _parts(getattr(batch, field.name))
     elif hasattr(batch, "to") and hasattr(batch, "__dict__"):
         for part in vars(batch).values():
-            yield from _tensors(part)
+            yield from _parts(part)

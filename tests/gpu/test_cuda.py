@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from autotune.config import ProbeConfig, WorkloadSpec
+from autotune.config import LoaderConfig, ProbeConfig, WorkloadSpec
 from autotune.errors import NonFiniteLoss
 from autotune.launch.local import LocalLauncher
 from autotune.measure.compilation import CompileObserver
-from autotune.measure.device import device_info, memory_use, synchronize
+from autotune.measure.device import device_info, synchronize
 from autotune.measure.machine import MachineWatch
+from autotune.measure.memory import memory_use
 from autotune.measure.nvml import device_name, open_gauges
 from autotune.measure.timers import EventTimer, Mark
 from autotune.measure.trace import record_trace
@@ -99,7 +100,11 @@ def test_device_and_its_memory():
     assert info.kind == "cuda"
     assert info.memory_bytes > 1 << 30
     keep = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    assert memory_use(keep.device).peak_allocated_bytes >= 1 << 28
+    use = memory_use(keep.device)
+    assert use.peak_allocated_bytes >= 1 << 28
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+    assert memory_use(keep.device).oom_count == use.oom_count + 1
 
 
 def test_the_machine_is_watched_over_a_busy_window():
@@ -341,3 +346,13 @@ def test_lack_of_memory_is_told_and_the_next_trial_is_unharmed(launcher, tmp_pat
     assert failed.failure is FailureKind.OUT_OF_MEMORY, failed
     after = launcher.run(request_for(tmp_path, Settings(batch_size=16)), lambda stage: None)
     assert isinstance(after, Measurement), after
+
+
+def test_the_tail_batch_is_trained_without_a_search_for_its_shape(launcher, tmp_path):
+    spec = replace(TINY, loader=LoaderConfig(drop_last=False))  # 2048 samples
+    settings = Settings(batch_size=60, cudnn_benchmark=True)
+    outcome = launcher.run(request_for(tmp_path, settings, spec), print)
+    assert isinstance(outcome, Measurement), outcome
+    assert outcome.memory.tail_batch == 2048 % 60
+    assert outcome.memory.oom_count == 0
+    assert outcome.memory.largest_batch_bytes == 60 * (3 * 32 * 32 * 4 + 8)

@@ -213,6 +213,30 @@ def test_a_worker_that_hangs_ends_at_the_limit(launcher, ask):
     assert leftovers() == []
 
 
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [("hanging_under_the_profiler", "limit of 6 s"), ("dying_under_the_profiler", "SIGKILL")],
+)
+def test_a_trial_that_is_cut_off_after_its_score_keeps_it(launcher, ask, model, why):
+    request = ask(job(model), Settings(batch_size=8), profile_above=0.0, limit_s=6.0)
+    seen = launcher.run(request, quiet)
+    assert isinstance(seen, Measurement)
+    assert seen.window.samples_per_s > 0
+    assert seen.trace is None
+    assert seen.numerics.unchecked is not None
+    assert why in seen.notes[-1]
+    assert "during profile" in seen.notes[-1]
+    assert leftovers() == []
+
+
+def test_the_window_knows_how_little_time_its_trial_has_left(launcher, ask):
+    endless = ProbeConfig(rel_halfwidth=1e-6, window_s=600.0, warmup_s=600.0, ceiling_s=0.1)
+    request = ask(job(), Settings(batch_size=8), probe=endless, limit_s=6.0)
+    seen = launcher.run(request, quiet)
+    assert isinstance(seen, Measurement)
+    assert seen.window.unmet is not None
+
+
 def test_a_grandchild_with_its_own_session_is_ended_too(launcher, ask, tmp_path):
     seen = launcher.run(ask(job("spawning"), Settings(batch_size=8), limit_s=4.0), quiet)
     assert seen.failure is FailureKind.TIME_LIMIT

@@ -188,6 +188,7 @@ def make_confirmation(
         versus_expert=None if expert is None else compare(best, expert),
         expert_versus_baseline=against(expert, baseline),
         rounds=len(baseline),
+        process_spread=Estimate(0.08, 0.05, 0.15),
     )
 
 

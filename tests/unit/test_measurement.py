@@ -121,6 +121,8 @@ def test_score_is_throughput():
     ("changes", "word"),
     [
         ({"alloc_retries": 2}, "retried 2 times"),
+        ({"alloc_retries": 2, "oom_count": 1}, "ran out of memory (1 x)"),
+        ({"peak_reserved_bytes": 145 << 30}, "optimizer state and the widest batch"),
         ({"peak_reserved_bytes": 145 << 30}, "97% of device memory reserved"),
     ],
 )

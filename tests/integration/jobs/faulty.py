@@ -49,6 +49,27 @@ def linear():
     return torch.nn.Linear(8, 4)
 
 
+class Unprofiled(torch.nn.Linear):
+    """A model that ends badly in its first step under the profiler."""
+
+    def __init__(self, end):
+        super().__init__(8, 4)
+        self._end = end
+
+    def forward(self, inputs):
+        if torch.autograd._profiler_enabled():
+            self._end()
+        return super().forward(inputs)
+
+
+def hanging_under_the_profiler():
+    return Unprofiled(lambda: time.sleep(3600))
+
+
+def dying_under_the_profiler():
+    return Unprofiled(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
 def telling():
     """Say how this process would start loader workers."""
     print(f"start method: {multiprocessing.get_start_method()}", flush=True)

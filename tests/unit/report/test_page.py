@@ -71,6 +71,11 @@ def test_gain_over_expert_beside_gain_over_baseline() -> None:
     assert "| 2     |" in text
 
 
+def test_the_spread_between_processes_is_one_sentence_of_the_confirmation() -> None:
+    text = section(markdown(make_result(), view=None), "Confirmation")
+    assert "Fresh processes of the same settings differ by 8 % (5 to 15 %" in text
+
+
 def test_failures_carry_their_message_on_one_line() -> None:
     outcome = make_failure(failure=FailureKind.CRASH, message="died | with\nsignal 11 " + "x" * 500)
     result = make_result(trials=(make_trial(0), make_trial(1, outcome=outcome)))

@@ -159,6 +159,8 @@ def test_headline_metrics_come_from_the_confirmation() -> None:
     )
     assert 7.9 < content.metrics["speedup_low"] < content.metrics["speedup"] < 8.3
     assert content.metrics["speedup_over_expert"] > 1.1
+    assert content.metrics["process_spread"] == 0.08
+    assert content.metrics["process_spread_high"] == 0.15
     assert content.tags["verdict"] == "FASTER"
     assert content.params["baseline.batch_size"] == "32"
     assert content.params["recommended.batch_size"] == "512"
@@ -256,3 +258,17 @@ def test_another_score_and_compiling_are_metrics_of_their_own():
     assert whole.metrics["samples_per_joule"] == 5.0
     assert whole.metrics["compile_pays_after_steps"] > 0
     assert "compile_pays_after_steps" not in result_content(plain).metrics
+
+
+def test_memory_of_all_kinds_is_logged() -> None:
+    measured = make_measurement()
+    memory = replace(
+        measured.memory,
+        oom_count=0,
+        shm_bytes=2 * 2**30,
+        largest_batch_bytes=2**29,
+        tail_batch=7,
+    )
+    metrics = trial_content(make_trial(outcome=replace(measured, memory=memory))).metrics
+    assert (metrics["oom_count"], metrics["shm_gib"]) == (0, 2)
+    assert (metrics["largest_batch_gib"], metrics["tail_batch"]) == (0.5, 7)

@@ -9,6 +9,7 @@ from autotune.config import ProbeConfig, WorkloadSpec
 from autotune.request import TrialRequest
 from autotune.settings import Settings
 from autotune.trial import probe as probe_module
+from autotune.trial import score as score_module
 from autotune.trial.probe import Probe
 from autotune.workloads.build import build_workload
 
@@ -106,12 +107,12 @@ def test_a_loader_that_fails_after_the_score_is_a_note(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("factor", "noted"), [(1.0, False), (1.05, True), (0.95, True)])
 def test_phases_that_do_not_sum_up_to_the_window_are_told(tmp_path, monkeypatch, factor, noted):
-    run_window = probe_module.run_window
+    run_window = score_module.run_window
 
     def stretched(*args, **kwargs):
         window = run_window(*args, **kwargs)
         return replace(window, elapsed_s=factor * sum(window.step_s))
 
-    monkeypatch.setattr(probe_module, "run_window", stretched)
+    monkeypatch.setattr(score_module, "run_window", stretched)
     seen, _ = measure(tmp_path)
     assert any("the phases sum up to" in note for note in seen.notes) is noted

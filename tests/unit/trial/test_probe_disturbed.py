@@ -9,7 +9,7 @@ from autotune.config import ProbeConfig, WorkloadSpec
 from autotune.measurement import MachineState
 from autotune.request import TrialRequest
 from autotune.settings import Settings
-from autotune.trial import probe as room
+from autotune.trial import probe, score
 from autotune.workloads.build import build_workload
 
 QUIET = MachineState(affinity_cores=2, usable_cores=2, other_cpu_cores=0.05)
@@ -50,10 +50,10 @@ class ScriptedWatch:
 def measure(monkeypatch):
     def run(*states, **changes):
         watch = ScriptedWatch(states)
-        monkeypatch.setattr(room, "MachineWatch", lambda device: watch)
+        monkeypatch.setattr(score, "MachineWatch", lambda device: watch)
         request = replace(REQUEST, **changes)
-        probe = room.Probe(request, torch.device("cpu"), 0.0, lambda stage: None)
-        measured = probe.run(build_workload(request.workload))
+        room = probe.Probe(request, torch.device("cpu"), 0.0, lambda stage: None)
+        measured = room.run(build_workload(request.workload))
         assert not watch.left
         return measured
 
@@ -89,4 +89,4 @@ def test_nothing_is_repeated_when_asked_not_to_or_without_time(measure, changes)
     measured = measure(BUSY, **changes)
     assert measured.window.disturbances
     assert measured.repeated_windows == 0
-    assert len(measured.notes) == 1
+    assert sum("disturbed" in note for note in measured.notes) == 1

@@ -10,7 +10,7 @@ from autotune.result import Role, TrialRecord
 from autotune.settings import Settings
 from autotune.tuner.timeplan import TimePlan, as_minutes
 
-PLAN = TimePlan(deadline_s=1000.0, rounds=3, limit_s=180.0, window_s=8.0)
+PLAN = TimePlan(deadline_s=1000.0, rounds=3, limit_s=180.0, window_s=8.0, rel_halfwidth=0.01)
 SETTINGS = Settings(batch_size=10)
 
 
@@ -69,3 +69,21 @@ def test_the_least_that_a_study_takes_leaves_time_for_one_more_setting() -> None
 @pytest.mark.parametrize(("seconds", "minutes"), [(1, 0.5), (30, 0.5), (31, 1.0), (91, 2.0)])
 def test_minutes_to_ask_for(seconds: float, minutes: float) -> None:
     assert as_minutes(seconds) == minutes
+
+
+def test_a_window_that_must_be_sharper_is_reserved_longer() -> None:
+    noisy = [0.08, 0.12, 0.1, 0.11, 0.09, 0.1, 0.09, 0.11]
+    window = replace(
+        measured(SETTINGS, 100.0).window, step_s=tuple(noisy), elapsed_s=0.8, steps_per_block=1
+    )
+    seen = window.throughput.relative_halfwidth
+    assert seen is not None
+    assert seen > 0.05
+    record = trial(20.0, replace(measured(SETTINGS, 100.0), window=window))
+    plan = replace(PLAN, rel_halfwidth=seen / 2)
+    assert plan.repeat_s(record) == pytest.approx(20 + 3 * 0.8), "half the width: 4 x the time"
+    assert PLAN.repeat_s(record) == pytest.approx(20 + 8 - 0.8), "no longer than the cap"
+    assert replace(PLAN, rel_halfwidth=2 * seen).repeat_s(record) == 20
+    capped = replace(window, stop=StopReason.TIME_CAP)
+    record = trial(20.0, replace(measured(SETTINGS, 100.0), window=capped))
+    assert PLAN.repeat_s(record) == 20, "it was as long as it can be already"

@@ -179,6 +179,23 @@ def test_without_noise_the_verdict_comes_after_the_fewest_rounds(tmp_path: Path)
     assert (last.measure_ceiling, last.profile_above, last.race_against) == (False, None, None)
 
 
+def test_the_confirmation_has_a_target_of_its_own_and_tells_the_spread(tmp_path: Path) -> None:
+    bench = Bench(make_config(), tmp_path, FakeLauncher(noise=0.1))
+    result = bench.run()
+    assert result.confirmation is not None
+    targets = {
+        (record.role is Role.CONFIRMATION, request.probe.rel_halfwidth)
+        for record, request in zip(result.trials, bench.launcher.requests, strict=True)
+    }
+    assert targets == {(False, 0.02), (True, 0.01)}
+    spread = result.confirmation.process_spread
+    assert spread is not None
+    assert spread.low is not None
+    assert spread.high is not None
+    assert spread.low < 0.1 < spread.high
+    assert all(len(arm.errors) == len(arm.rates) for arm in result.confirmation.arms)
+
+
 def test_noise_brings_more_rounds_up_to_the_cap(tmp_path: Path) -> None:
     def rate(settings: Settings) -> float:
         return 108.0 if settings.num_workers else 100.0
