@@ -44,6 +44,18 @@ def grad_scaler(precision: Precision, device_type: str) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device_type, enabled=precision is Precision.FP16)
 
 
+def fused_obeys_scaler(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether the optimizer's fused kernel can be used with a loss scaler.
+
+    Torch's fused SGD allocates its momentum uninitialised and leaves it so when GradScaler skips
+    the first step, as fp16 often makes it do: what follows is NaN, or noise. Seen with torch 2.11
+    (CUDA) and 2.14.1 (CPU); LibreYOLO's pull request 771 met it in training.
+    """
+    if not isinstance(optimizer, torch.optim.SGD):
+        return True
+    return not any(group["momentum"] for group in optimizer.param_groups)
+
+
 def check_supported(precision: Precision, device_type: str) -> None:
     """Refuse a precision that this device would ignore or not run.
 

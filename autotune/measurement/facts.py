@@ -20,6 +20,7 @@ class JobFacts:
         parameters: Number of parameters of the model.
         image_input: Batches hold a 4-D floating tensor, so channels_last applies.
         resident: The data is one batch that stays on the device; no DataLoader is involved.
+        fused_obeys_scaler: The optimizer's fused kernel can be used with a GradScaler.
         seconds_per_sample: Seconds of a plain eager step per sample, from a small batch.
         machine: What the machine did meanwhile; None where it was not watched.
     """
@@ -32,4 +33,5 @@ class JobFacts:
     image_input: bool
     resident: bool
     seconds_per_sample: float
+    fused_obeys_scaler: bool = True
     machine: MachineState | None = None

@@ -57,7 +57,14 @@ def resolve_space(
         else:
             stays = baseline.as_dict()[knob]
             notes.append(f"{knob} is not searched, no value is left; it stays at {stays}")
-    return SearchSpace(values, baseline, tuple(notes))
+    unfused = () if facts.fused_obeys_scaler else (Precision.FP16,)
+    fused = values.get("fused_optimizer", (baseline.fused_optimizer,))
+    if True in fused and set(unfused) & set(values.get("precision", (baseline.precision,))):
+        notes.append(
+            "fused_optimizer is not combined with precision=fp16: torch's fused SGD leaves its "
+            "momentum undefined when GradScaler skips the first step"
+        )
+    return SearchSpace(values, baseline, tuple(notes), unfused)
 
 
 def _auto_workers(usable_cpus: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from autotune.settings import Settings, settings_from_mapping
+from autotune.settings import Precision, Settings, settings_from_mapping
 
 if TYPE_CHECKING:
     import optuna
@@ -24,23 +24,30 @@ LOADER_KNOBS = ("num_workers", "pin_memory", *WORKER_KNOBS)
 """Settings of the DataLoader, without meaning for resident data."""
 
 
+_CONDITIONAL = (*WORKER_KNOBS, "fused_optimizer")
+"""Settings that some choices of others leave without meaning."""
+
+
 @dataclass(frozen=True)
 class SearchSpace:
     """Ordered values of each searched setting; the others stay as in `fixed`.
 
-    One condition holds in every space: the settings of `WORKER_KNOBS` exist only where the number
-    of workers is above 0. Two points that differ only in a setting that does not apply are one.
+    The settings of `WORKER_KNOBS` exist only where the number of workers is above 0, a fused
+    optimizer only where `unfused` does not name the precision. Two points that differ only in a
+    setting that does not apply are one.
 
     Attributes:
         values: Searched setting to its values, in the order of `settings.KNOBS` (so the number of
             workers is chosen before what depends on it).
         fixed: Where the settings that are not searched come from.
         notes: What was left out of the space that was asked for, and why, in words.
+        unfused: Precisions with which the job's fused optimizer must not be used.
     """
 
     values: Mapping[str, tuple[Any, ...]]
     fixed: Settings
     notes: tuple[str, ...] = ()
+    unfused: tuple[Precision, ...] = ()
 
     @property
     def knobs(self) -> tuple[str, ...]:
@@ -55,11 +62,13 @@ class SearchSpace:
     @property
     def size(self) -> int:
         """Number of distinct settings."""
+        counted = (*WORKER_KNOBS, "num_workers", "precision", "fused_optimizer")
         common = math.prod(
-            len(values)
-            for knob, values in self.values.items()
-            if knob not in WORKER_KNOBS and knob != "num_workers"
+            len(values) for knob, values in self.values.items() if knob not in counted
         )
+        fused = len(self.values.get("fused_optimizer", (None,)))
+        precisions = self.values.get("precision", (self.fixed.precision,))
+        common *= sum(1 if precision in self.unfused else fused for precision in precisions)
         with_workers = math.prod(
             len(values) for knob, values in self.values.items() if knob in WORKER_KNOBS
         )
@@ -87,6 +96,8 @@ class SearchSpace:
         plain = self.fixed.as_dict() | dict(chosen)
         if plain["num_workers"] == 0:
             plain |= {"prefetch_factor": None, "persistent_workers": False}
+        if plain["precision"] in self.unfused:
+            plain |= {"fused_optimizer": False}
         return settings_from_mapping(plain, prefix="search_space")
 
     def params(self, settings: Settings) -> dict[str, Any]:
@@ -103,8 +114,8 @@ class SearchSpace:
 
     def all(self) -> Iterator[Settings]:
         """Yield every distinct setting, the last setting varying fastest."""
-        free = [knob for knob in self.values if knob not in WORKER_KNOBS]
-        tied = [knob for knob in self.values if knob in WORKER_KNOBS]
+        free = [knob for knob in self.values if knob not in _CONDITIONAL]
+        tied = [knob for knob in self.values if knob in _CONDITIONAL]
         for values in itertools.product(*(self.choices(knob) for knob in free)):
             chosen = dict(zip(free, values, strict=True))
             applying = [knob for knob in tied if self._applies(knob, chosen)]
@@ -126,8 +137,11 @@ class SearchSpace:
         return hashlib.sha256(self.text().encode()).hexdigest()[:16]
 
     def _applies(self, knob: str, chosen: Mapping[str, Any]) -> bool:
-        workers = chosen.get("num_workers", self.fixed.num_workers)
-        return knob not in WORKER_KNOBS or workers > 0
+        if knob in WORKER_KNOBS:
+            return bool(chosen.get("num_workers", self.fixed.num_workers) > 0)
+        if knob == "fused_optimizer":
+            return chosen.get("precision", self.fixed.precision) not in self.unfused
+        return True
 
 
 def _plain(value: Any) -> Any:

@@ -50,6 +50,7 @@ def inspect_job(workload: Workload, request: TrialRequest, device: torch.device)
         parameters=job.parameters,
         image_input=has_image(batch),
         resident=workload.resident,
+        fused_obeys_scaler=job.fused_obeys_scaler,
         seconds_per_sample=step_s / samples,
         machine=watch.end(),
     )

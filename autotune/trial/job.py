@@ -12,7 +12,7 @@ import torch
 from autotune.errors import NonFiniteLoss, WorkloadError
 from autotune.measure.timers import Mark, PhaseTimer
 from autotune.measure.window import StepSeen
-from autotune.precision import autocast, check_supported, grad_scaler
+from autotune.precision import autocast, check_supported, fused_obeys_scaler, grad_scaler
 from autotune.settings import CompileMode, Settings
 from autotune.trial.first_steps import FirstSteps, SkipCounter, StepWatch
 from autotune.workloads.batch import batch_size_of, fingerprint, to_device
@@ -127,6 +127,11 @@ class TrainingJob:
         Waits for the device.
         """
         return None if self._skips is None else sum(self._skips.flags(since))
+
+    @property
+    def fused_obeys_scaler(self) -> bool:
+        """Whether the optimizer's fused kernel can be used with a GradScaler."""
+        return fused_obeys_scaler(self._optimizer)
 
     def parameters_finite(self) -> bool:
         """Return whether no parameter is infinite or not a number. Waits for the device."""

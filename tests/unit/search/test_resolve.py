@@ -140,3 +140,13 @@ def test_a_setting_without_values_is_not_searched_and_says_where_it_stays(
     assert space.values == {}
     assert space.size == 1
     assert "precision is not searched, no value is left; it stays at default" in space.notes
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_fp16_goes_without_a_fused_optimizer_that_ignores_its_scaler(
+    make_facts: Make, obeys: bool
+) -> None:
+    space = resolve(ALL, replace(make_facts(), fused_obeys_scaler=obeys))
+    chosen = {"precision": "fp16", "fused_optimizer": True}
+    assert space.complete(chosen).fused_optimizer is obeys
+    assert any("fused SGD" in note for note in space.notes) is not obeys

@@ -115,3 +115,22 @@ def test_without_workers_their_settings_are_no_choice() -> None:
     assert SearchSpace(some, Settings(batch_size=8)).knobs == ("num_workers", "prefetch_factor")
     fixed = Settings(batch_size=8, num_workers=2, prefetch_factor=2)
     assert SearchSpace({"prefetch_factor": (2, 4)}, fixed).knobs == ("prefetch_factor",)
+
+
+def test_a_fused_optimizer_does_not_apply_to_a_precision_that_it_cannot_be_used_with() -> None:
+    space = SearchSpace(
+        {"precision": (Precision.BF16, Precision.FP16), "fused_optimizer": (False, True)},
+        Settings(batch_size=8),
+        unfused=(Precision.FP16,),
+    )
+    points = list(space.all())
+    assert [(point.precision, point.fused_optimizer) for point in points] == [
+        (Precision.BF16, False),
+        (Precision.BF16, True),
+        (Precision.FP16, False),
+    ]
+    assert space.size == len(points)
+    assert all(space.contains(point) for point in points)
+    chosen = {"precision": "fp16", "fused_optimizer": True}
+    assert not space.complete(chosen).fused_optimizer
+    assert "fused_optimizer" not in space.params(points[-1])
