@@ -107,6 +107,7 @@ class Arena:
             rounds=self._config.confirmation.min_rounds,
             limit_s=self._config.probe.limit_s,
             window_s=self._config.probe.window_s,
+            rel_halfwidth=self._config.confirmation.rel_halfwidth,
         )
         session = Session(
             ledger=ledger,

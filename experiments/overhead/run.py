@@ -49,7 +49,8 @@ def mlp() -> nn.Module:
 def resnet50() -> nn.Module:
     from torchvision.models import get_model
 
-    return get_model("resnet50", weights=None)
+    model: nn.Module = get_model("resnet50", weights=None)
+    return model
 
 
 JOBS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {

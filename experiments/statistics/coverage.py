@@ -74,7 +74,7 @@ def held(steps: Steps, truth: float, block: int, how: Callable[[Steps, int], Est
         each.low is None or each.high is None or each.low <= 1 / truth <= each.high
         for each in found
     ]
-    widths = [np.inf if each.low is None else each.relative_halfwidth for each in found]
+    widths = [each.relative_halfwidth or np.inf for each in found]
     return f"{np.mean(inside):5.1%} +-{np.median(widths):5.1%}"
 
 

@@ -11,7 +11,8 @@ Steps = NDArray[np.float64]
 def noise(random: np.random.Generator, spread: float, shape: tuple[int, ...]) -> Steps:
     """Return lognormal factors with mean 1 and the given coefficient of variation."""
     width = np.sqrt(np.log1p(spread**2))
-    return np.exp(width * random.standard_normal(shape) - width**2 / 2)
+    factors: Steps = np.exp(width * random.standard_normal(shape) - width**2 / 2)
+    return factors
 
 
 def groups(
