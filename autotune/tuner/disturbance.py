@@ -27,6 +27,11 @@ class Repeats:
         """Whether the next trial may repeat a window."""
         return self._useless < USELESS_REPEATS
 
+    def expect(self, facts: JobFacts) -> None:
+        """Take in the first look at the job: a machine that was busy then mostly stays so."""
+        if facts.machine is not None and facts.machine.disturbances:
+            self._useless = USELESS_REPEATS
+
     def learn(self, outcome: Outcome) -> None:
         """Take in a finished trial. A quiet window shows that quiet ones can be had again."""
         if isinstance(outcome, TrialFailure):

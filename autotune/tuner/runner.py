@@ -60,7 +60,7 @@ class TrialRunner:
         self._observer = observer
         self._ledger = ledger
         self._clock = clock
-        self._repeats = Repeats()
+        self.repeats = Repeats()
         self.objective = Objective()
 
     def run(
@@ -112,7 +112,7 @@ class TrialRunner:
             loader_above=loader_above,
             check_above=check_above,
             measure_ceiling=measure_ceiling,
-            repeat_disturbed=self._repeats.worthwhile,
+            repeat_disturbed=self.repeats.worthwhile,
         )
         self._observer.trial_started(number, role, settings, label)
         started_at, start_s = time.time(), self._clock()
@@ -120,7 +120,7 @@ class TrialRunner:
         total_s = self._clock() - start_s
         if isinstance(outcome, TrialFailure) and outcome.failure is FailureKind.INTERRUPTED:
             raise KeyboardInterrupt
-        self._repeats.learn(outcome)
+        self.repeats.learn(outcome)
         record = self._record(number, role, outcome, started_at, total_s)
         with held_interrupts():
             write_record(self._folder, record)

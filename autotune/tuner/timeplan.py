@@ -50,11 +50,20 @@ class TimePlan:
         return min(self.limit_s, self.left_s(now_s))
 
     def cost_s(self, record: TrialRecord) -> float:
-        """Return the seconds of a trial when it is run to its end."""
+        """Return the seconds of a trial when it is run to its end, once.
+
+        A window that was measured again, on a disturbed machine, is not expected to be each time.
+        """
         measurement = record.measurement
-        if measurement is None or measurement.window.stop is not StopReason.OUTRACED:
+        if measurement is None:
             return record.total_s
-        return record.total_s + max(0.0, self.window_s - measurement.window.elapsed_s)
+        window, spent_s = measurement.window, measurement.costs.window_s
+        once_s = record.total_s
+        if measurement.repeated_windows and spent_s is not None:
+            once_s -= max(0.0, spent_s - window.elapsed_s)
+        if window.stop is not StopReason.OUTRACED:
+            return once_s
+        return once_s + max(0.0, self.window_s - window.elapsed_s)
 
     def typical_s(self, records: Iterable[TrialRecord]) -> float:
         """Return the seconds that a trial is expected to take, from those before it."""

@@ -40,6 +40,16 @@ def test_repeating_ends_after_two_in_a_row_that_did_not_help() -> None:
     assert repeats.worthwhile
 
 
+def test_nothing_is_repeated_on_a_machine_that_was_busy_before_until_it_is_quiet() -> None:
+    repeats = Repeats()
+    repeats.expect(replace(FACTS, machine=QUIET))
+    assert repeats.worthwhile
+    repeats.expect(replace(FACTS, machine=BUSY))
+    assert not repeats.worthwhile
+    repeats.learn(on(QUIET))
+    assert repeats.worthwhile
+
+
 def test_a_study_says_how_many_windows_were_disturbed_and_how_badly() -> None:
     trials = [make_trial(0, outcome=on(QUIET)) for _ in range(5)]
     assert disturbed_note([*trials, make_trial(6, outcome=on(BUSY))]) is None

@@ -34,6 +34,13 @@ def test_a_trial_that_was_cut_short_by_racing_is_charged_its_whole_window() -> N
     assert PLAN.cost_s(trial(3.0, failed(SETTINGS, FailureKind.CRASH))) == 3
 
 
+def test_a_window_that_was_repeated_is_charged_once() -> None:
+    outcome = measured(SETTINGS, 100.0)
+    elapsed_s = outcome.window.elapsed_s
+    twice = replace(outcome, repeated_windows=1, costs=Costs(window_s=3 * elapsed_s))
+    assert PLAN.cost_s(trial(20.0, twice)) == pytest.approx(20 - 2 * elapsed_s)
+
+
 @pytest.mark.parametrize("best_s", [None, 10.0, 100.0])
 def test_whether_a_trial_wins_or_loses_the_confirmation_fits(best_s: float | None) -> None:
     now_s = 500.0
