@@ -79,9 +79,12 @@ class BusyLauncher(FakeLauncher):
         return on(BUSY, int(request.repeat_disturbed), outcome)
 
 
-def test_a_study_on_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("before", "repeats"), [(BUSY, 0), (QUIET, 2)])
+def test_a_study_on_a_busy_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: MachineState, repeats: int
+) -> None:
     monkeypatch.setattr("autotune.tuner.prepare.environment", environment_stamp)
-    launcher = BusyLauncher(facts=replace(FACTS, machine=BUSY))
+    launcher = BusyLauncher(facts=replace(FACTS, machine=before))
     watcher = Watcher()
     result = Tuner(
         make_config(
@@ -94,12 +97,11 @@ def test_a_study_on_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         clock=launcher.clock,
     ).run()
     asked = [request.repeat_disturbed for request in launcher.requests]
-    assert asked[:2] == [True, True]
-    assert not any(asked[2:])
+    assert asked == [True] * repeats + [False] * (len(asked) - repeats)
     assert len(asked) > 4
     first, *_, last = result.notes
-    assert first.startswith("the machine is busy already")
+    assert first.startswith("the machine is busy already") is (before is BUSY)
     windows = len(launcher.requests)
     assert last.startswith(f"{windows} of {windows} windows were disturbed")
-    assert first in watcher.plans[0].notes
+    assert (first in watcher.plans[0].notes) is (before is BUSY)
     assert last in watcher.notes
