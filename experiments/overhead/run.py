@@ -1,9 +1,10 @@
 """What measuring costs: the same training step plain and instrumented, in turns, in one process.
 
-Four loops over one batch that stays on the device:
+Five loops over one batch that stays on the device:
   plain    a loop as in a tutorial, no clocks
   probe    the probe's own step (autotune.trial.job) with its timer
   marks    the plain loop with the probe's timer at each phase
+  timer    the plain loop with a StepTimer's phases
   sync     the plain loop with a synchronisation and a host clock at each phase, as tutorials do
   again    the plain loop once more: the control; its cost is the error of the method
 
@@ -27,6 +28,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
+import autotune
 from autotune.measure.device import resolve_device, synchronize
 from autotune.measure.timers import Mark, make_timer
 from autotune.settings import Settings
@@ -91,6 +93,19 @@ def loops(
             optimizer.zero_grad(set_to_none=True)
             timer.mark(Mark.OPTIMIZER)
 
+    kept = autotune.StepTimer(device)
+
+    def timer(steps: int) -> None:
+        for _ in range(steps):
+            with kept.phase("forward"):
+                loss = loss_of(model(inputs), target)
+            with kept.phase("backward"):
+                loss.backward()
+            with kept.phase("optimizer"):
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            kept.step()
+
     def sync(steps: int) -> None:
         seconds = [0.0] * 3
         for _ in range(steps):
@@ -118,7 +133,14 @@ def loops(
         for _ in range(steps):
             job.step(batches, timer)
 
-    return {"plain": plain, "probe": probe, "marks": marks, "sync": sync, "again": plain}
+    return {
+        "plain": plain,
+        "probe": probe,
+        "marks": marks,
+        "timer": timer,
+        "sync": sync,
+        "again": plain,
+    }
 
 
 def _job(
