@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from autotune.config import Config, ObjectiveConfig, SpaceConfig, WorkloadSpec
-from autotune.environment import Environment, environment
+from autotune.environment import DeviceInfo, Environment, environment
 from autotune.errors import ConfigError
 from autotune.launch.launcher import Launcher
 from autotune.measurement import JobFacts
@@ -184,14 +184,23 @@ def _expert(
     return expert if expert != baseline else None
 
 
-def objective_of(config: ObjectiveConfig, baseline: Settings) -> Objective:
+def objective_of(config: ObjectiveConfig, baseline: Settings, device: DeviceInfo) -> Objective:
     """Return what is maximised.
 
     Args:
         config: What the configuration says.
         baseline: The user's own settings as configured: planned steps are theirs, even where such
             a batch turns out not to fit into memory.
+        device: Where trials run.
+
+    Raises:
+        ConfigError: Energy is asked for on a CPU, which does not tell it.
     """
+    if config.metric == "energy" and device.kind == "cpu":
+        raise ConfigError(
+            f"objective.metric: got energy, but {device.name} is a CPU and does not tell its "
+            "energy; use throughput"
+        )
     steps = config.planned_steps
     return Objective(
         metric=config.metric,
@@ -210,5 +219,7 @@ def _identity(config: Config, job: PreparedJob) -> StudyIdentity:
         baseline=json.dumps(job.configured.as_dict()),
         device=job.facts.device.name,
         versions=json.dumps(versions),
-        objective=json.dumps(asdict(objective_of(config.objective, job.configured))),
+        objective=json.dumps(
+            asdict(objective_of(config.objective, job.configured, job.facts.device))
+        ),
     )

@@ -146,7 +146,9 @@ class Tuner:
 
     def _run(self) -> StudyResult:
         job = self._prepare()
-        self._session.runner.objective = objective_of(self._config.objective, job.configured)
+        self._session.runner.objective = objective_of(
+            self._config.objective, job.configured, job.facts.device
+        )
         self._session.runner.repeats.expect(job.facts)
         ledger = self._session.ledger
         baseline, opened = ledger.baseline, None

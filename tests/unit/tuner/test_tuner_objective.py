@@ -9,6 +9,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from factories import FACTS
 from fake_landscape import FakeLauncher, Logbook, Watcher, environment_stamp, make_config
 
 from autotune.config import (
@@ -136,6 +137,14 @@ def test_energy_that_the_device_does_not_tell_is_refused_at_the_baseline(tmp_pat
     with pytest.raises(ConfigError, match="got energy, but the device does not tell its energy"):
         study(tmp_path, ObjectiveConfig(metric="energy"), launcher)
     assert len(launcher.requests) == 1
+
+
+def test_energy_is_refused_on_a_cpu_before_anything_is_measured(tmp_path: Path) -> None:
+    cpu = replace(FACTS, device=replace(FACTS.device, kind="cpu", name="a CPU"))
+    launcher = CostlyLauncher(rate=rate, facts=cpu)
+    with pytest.raises(ConfigError, match=r"objective\.metric: got energy, but a CPU is"):
+        study(tmp_path, ObjectiveConfig(metric="energy"), launcher)
+    assert launcher.requests == []
 
 
 def test_a_trial_without_energy_loses_and_blames_no_setting(tmp_path: Path) -> None:
