@@ -31,7 +31,7 @@ from autotune.settings import CompileMode
 from autotune.trial.batch_sizes import BatchSizes
 from autotune.trial.bench import Bench, Stage
 from autotune.trial.first_steps import FirstSteps
-from autotune.trial.guard import NumericsGuard, first_batch
+from autotune.trial.guard import NumericsGuard, first_batch, with_own_loss
 from autotune.trial.job import TrainingJob
 from autotune.trial.judge import judge_alone
 from autotune.trial.loading import drain, loader_window
@@ -84,8 +84,9 @@ class Probe:
 
     def run(self, workload: Workload) -> Measurement:
         """Measure and return the record. Whatever the job raises comes out as it is."""
+        untouched = with_own_loss(workload)
         measurement = self._measured(workload)  # the job is gone then, and its memory free
-        return self._checked(workload, measurement)
+        return self._checked(untouched, measurement)
 
     def _measured(self, workload: Workload) -> Measurement:
         bench = self._bench

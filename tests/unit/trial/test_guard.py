@@ -325,3 +325,36 @@ def test_the_guard_can_be_switched_off(measure: Measure) -> None:
     measured, _ = measure(workload(), numerics=NumericsConfig(guard=False))
     assert measured.numerics is None
     assert "numerics" not in measure.stages
+
+
+class Annealing(nn.Module):
+    """A loss that fades with each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return nn.functional.cross_entropy(output, target) * 0.98**self.calls
+
+
+def test_a_loss_that_counts_its_steps_is_compared_from_its_beginning(measure: Measure) -> None:
+    _, found = measure(workload(loss=Annealing()))
+    assert found.failed is None
+    assert found.unchecked is None
+    assert found.difference is not None
+
+
+def test_a_job_that_does_not_repeat_itself_is_unchecked_and_not_blamed(measure: Measure) -> None:
+    calls = itertools.count(1)
+
+    def fading(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        factor = 1.0 if next(calls) <= 4 else 0.01  # the guard watches four steps
+        return nn.functional.cross_entropy(output, target) * factor
+
+    measured, found = measure(workload(loss=fading))
+    assert found.failed is None
+    assert found.unchecked is not None
+    assert "does not repeat its own first losses" in found.unchecked
+    assert objective.infeasible(measured) is None
