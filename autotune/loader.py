@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
 from autotune.errors import WorkloadError, config_error
+from autotune.interrupts import die_with_parent
 from autotune.settings import Settings
 from autotune.workloads.workload import Workload
 
@@ -54,6 +55,7 @@ def build_loader(workload: Workload, settings: Settings, *, seed: int) -> DataLo
         drop_last=workload.drop_last,
         prefetch_factor=settings.prefetch_factor,
         persistent_workers=settings.persistent_workers,
+        worker_init_fn=_begin_worker,
         generator=_generator(seed),
     )
 
@@ -129,6 +131,11 @@ def _end_workers(loader: DataLoader[Any], batches: Any) -> None:
     if (shutdown := getattr(batches, "_shutdown_workers", None)) is not None:
         shutdown()
     loader._iterator = None
+
+
+def _begin_worker(number: int) -> None:
+    # Torch's own watchdog looks between samples only: one that takes long would outlive its trial.
+    die_with_parent()
 
 
 def _length(dataset: Dataset[Any]) -> int:

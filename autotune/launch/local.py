@@ -8,7 +8,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -27,7 +26,15 @@ from autotune.measurement import (
     from_json,
 )
 from autotune.request import TrialRequest
-from autotune.trial.child import LOG_FILE, RECORD, SCORED, STAGE, run_inspection, run_trial
+from autotune.trial.child import (
+    LOG_FILE,
+    RECORD,
+    SCORED,
+    STAGE,
+    run_inspection,
+    run_trial,
+    without_extras,
+)
 
 PRELOAD = (
     "torch",
@@ -114,7 +121,7 @@ def _listen(
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             if scored is not None:
-                return _without_extras(scored, stage, f"the limit of {request.limit_s:.3g} s")
+                return without_extras(scored, stage, f"the limit of {request.limit_s:.3g} s")
             return _failure(
                 request,
                 FailureKind.TIME_LIMIT,
@@ -128,7 +135,7 @@ def _listen(
             message = receiver.recv_bytes()
         except (EOFError, OSError):
             failure = _died(process, request, stage)
-            return failure if scored is None else _without_extras(scored, stage, failure.message)
+            return failure if scored is None else without_extras(scored, stage, failure.message)
         if message[:1] == STAGE:
             stage = message[1:].decode()
             progress(stage)
@@ -137,15 +144,6 @@ def _listen(
             scored = found if isinstance(found, Measurement) else None
         elif message[:1] == RECORD:
             return from_json(message[1:])
-
-
-def _without_extras(scored: Measurement, stage: str, why: str) -> Measurement:
-    """Return a measurement whose trial ended before its extras (trace, checks) were complete."""
-    numerics = scored.numerics
-    if numerics is not None and numerics.failed is None and numerics.unchecked is None:
-        numerics = replace(numerics, unchecked="the trial was cut off before")
-    note = f"the trial was cut off after its score, during {stage}: {why}"
-    return replace(scored, numerics=numerics, notes=(*scored.notes, note))
 
 
 def _died(process: ForkServerProcess, request: TrialRequest, stage: str) -> TrialFailure:

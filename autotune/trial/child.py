@@ -8,18 +8,19 @@ prints; that goes to `log.txt` in the trial's folder.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import multiprocessing
 import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.interrupts import die_with_parent
 from autotune.measurement import Measurement, Record, TrialFailure, to_json
 from autotune.request import TrialRequest
 
@@ -30,7 +31,6 @@ STAGE = b"S"
 SCORED = b"M"
 RECORD = b"R"
 LOG_FILE = "log.txt"
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def run_trial(
@@ -79,6 +79,7 @@ class _Stages:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.last = "start"
+        self.measurement: Measurement | None = None
 
     def __call__(self, stage: str) -> None:
         self.last = stage
@@ -87,6 +88,7 @@ class _Stages:
 
     def scored(self, measurement: Measurement) -> None:
         """Send what is measured already: it counts if the rest of the trial is cut off."""
+        self.measurement = measurement
         with contextlib.suppress(BrokenPipeError):
             self._connection.send_bytes(SCORED + to_json(measurement).encode())
 
@@ -129,6 +131,8 @@ def _measure(
         keep.append(probe)
         return probe.run(workload)
     except BaseException as error:
+        if stages.measurement is not None:
+            return without_extras(stages.measurement, stages.last, failures.explain(error))
         return TrialFailure(
             settings=request.settings,
             failure=failures.classify(error, device),
@@ -139,6 +143,15 @@ def _measure(
         )
 
 
+def without_extras(scored: Measurement, stage: str, why: str) -> Measurement:
+    """Return a measurement whose trial ended before its extras (trace, checks) were complete."""
+    numerics = scored.numerics
+    if numerics is not None and numerics.failed is None and numerics.unchecked is None:
+        numerics = replace(numerics, unchecked="the trial was cut off before")
+    note = f"the trial was cut off after its score, during {stage}: {why}"
+    return replace(scored, numerics=numerics, notes=(*scored.notes, note))
+
+
 def _isolate(folder: Path) -> None:
     """Own session and process group, death with the parent, own log, a traceback on a crash."""
     os.setsid()
@@ -146,11 +159,10 @@ def _isolate(folder: Path) -> None:
     # controller, and we with it.
     if (alive := getattr(forkserver._forkserver, "_forkserver_alive_fd", None)) is not None:
         os.close(alive)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        controller = multiprocessing.parent_process()
-        if controller is not None and not controller.is_alive():
-            os._exit(1)  # it died before the line above could help
+    die_with_parent()
+    controller = multiprocessing.parent_process()
+    if controller is not None and not controller.is_alive():
+        os._exit(1)  # it died before the line above could help
     log = os.open(folder / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

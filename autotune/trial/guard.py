@@ -12,6 +12,7 @@ import gc
 import hashlib
 import itertools
 import json
+import math
 import os
 import random
 import time
@@ -21,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from autotune.config import WorkloadSpec
@@ -200,7 +202,7 @@ class NumericsGuard:
                 "data.collate makes another batch of the same samples, with the same torch seed"
             )
         batches = itertools.repeat(job.place(host))
-        torch.manual_seed(chance)
+        _seed(chance)
         before = _random_state(self._device)
         timer = HostTimer()
         started = time.perf_counter()
@@ -243,11 +245,16 @@ def first_batch(workload: Workload, batch_size: int, samples: Sequence[Any], see
 
     A collate may draw some (mixup), and so may reading the samples.
     """
-    random.seed(seed)
-    torch.manual_seed(seed)
+    _seed(seed)
     batch = resident_batch(workload, batch_size, samples)
-    torch.manual_seed(seed)
+    _seed(seed)
     return batch
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def with_own_loss(workload: Workload) -> Workload:
@@ -275,7 +282,8 @@ def _random_state(device: torch.device) -> tuple[Any, ...]:
     states = [torch.get_rng_state()]
     if device.type != "cpu":
         states.append(torch.get_device_module(device).get_rng_state(device))
-    return random.getstate(), *(bytes(state.tolist()) for state in states)
+    numbers = np.random.get_state(legacy=False)
+    return random.getstate(), repr(numbers), *(bytes(state.tolist()) for state in states)
 
 
 def _finite(value: float) -> float | None:
@@ -287,9 +295,13 @@ def _load(path: Path) -> Reference | None:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        return TypeAdapter(Reference).validate_json(path.read_bytes())
+        found = TypeAdapter(Reference).validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+    whole = found.losses and len(found.losses) == len(found.again)
+    numbers = (*found.losses, *found.again, found.gradient_norm, found.gradient_norm_again)
+    finite = all(number is None or math.isfinite(number) for number in numbers)
+    return found if whole and finite else None
 
 
 def _save(path: Path, reference: Reference) -> None:

@@ -113,6 +113,26 @@ class Ledger:
         """All measurements, the confirmation's included."""
         return [each.measurement for each in self._records if each.measurement is not None]
 
+    @property
+    def rejected(self) -> list[TrialRecord]:
+        """Trials with more samples/s than the best, whose numbers were not those of fp32.
+
+        Fastest first.
+        """
+        best = self.best
+        if best is None or best.measurement is None:
+            return []
+        least = best.measurement.window.samples_per_s
+        found = [
+            (measurement.window.samples_per_s, record)
+            for record in self._by_settings.values()
+            if (measurement := record.measurement) is not None
+            and measurement.numerics is not None
+            and measurement.numerics.failed is not None
+            and measurement.window.samples_per_s > least
+        ]
+        return [record for _, record in sorted(found, key=lambda item: item[0], reverse=True)]
+
     def known(self, settings: Settings) -> TrialRecord | None:
         """Return the trial of these settings, or None where they were not tried."""
         return self._by_settings.get(settings)

@@ -239,6 +239,12 @@ class Tuner:
 
     def _result(self, job: PreparedJob, baseline: TrialRecord, outcome: _Outcome) -> StudyResult:
         workload = self._config.workload
+        if rejected := self._session.ledger.rejected:
+            settings = "setting was" if len(rejected) == 1 else "settings were"
+            self._session.note(
+                f"{len(rejected)} {settings} faster and not used, as the numbers were not those of "
+                f"fp32; the fastest ({rejected[0].settings.label()}): {rejected[0].infeasible}"
+            )
         if (disturbed := disturbed_note(self._session.ledger.records)) is not None:
             self._session.note(disturbed)
         return StudyResult(

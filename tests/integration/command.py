@@ -49,6 +49,11 @@ class Ended:
     err: str
 
 
+# A shell starts what runs in its background with SIGINT ignored, and children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Command:
     """A command that runs in a folder, its processes marked so that each can be found.
 

@@ -215,7 +215,11 @@ def test_a_worker_that_hangs_ends_at_the_limit(launcher, ask):
 
 @pytest.mark.parametrize(
     ("model", "why"),
-    [("hanging_under_the_profiler", "limit of 6 s"), ("dying_under_the_profiler", "SIGKILL")],
+    [
+        ("hanging_under_the_profiler", "limit of 6 s"),
+        ("dying_under_the_profiler", "SIGKILL"),
+        ("leaving_under_the_profiler", "enough"),
+    ],
 )
 def test_a_trial_that_is_cut_off_after_its_score_keeps_it(launcher, ask, model, why):
     request = ask(job(model), Settings(batch_size=8), profile_above=0.0, limit_s=6.0)

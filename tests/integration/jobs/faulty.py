@@ -70,6 +70,10 @@ def dying_under_the_profiler():
     return Unprofiled(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
+def leaving_under_the_profiler():
+    return Unprofiled(lambda: sys.exit("enough"))
+
+
 def telling():
     """Say how this process would start loader workers."""
     print(f"start method: {multiprocessing.get_start_method()}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -358,3 +359,16 @@ def test_a_job_that_does_not_repeat_itself_is_unchecked_and_not_blamed(measure: 
     assert found.unchecked is not None
     assert "does not repeat its own first losses" in found.unchecked
     assert objective.infeasible(measured) is None
+
+
+@pytest.mark.parametrize("spoil", [{"losses": []}, {"again": [1.0]}])
+def test_a_reference_that_is_not_whole_is_measured_again(
+    measure: Measure, spoil: dict[str, Any]
+) -> None:
+    measure(workload())
+    (path,) = (measure.folder.parent / FOLDER).glob("*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | spoil))
+    _, found = measure(workload())
+    assert found.failed is None
+    assert found.unchecked is None
+    assert len(json.loads(path.read_text())["again"]) > 1
