@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fake_landscape import failed, measured
 
-from autotune.measurement import FailureKind, Outcome, StopReason
+from autotune.measurement import FailureKind, NumericsReport, Outcome, StopReason
 from autotune.result import Role, TrialRecord
 from autotune.settings import CompileMode, Settings
 from autotune.tuner.ledger import Ledger
@@ -68,3 +70,16 @@ def test_a_failed_expert_is_known_but_no_yardstick() -> None:
     assert ledger.expert is expert
     assert [record.number for record in ledger.yardsticks] == [0]
     assert ledger.searched == 1
+
+
+def test_what_was_faster_and_learned_something_else_is_remembered() -> None:
+    ledger = Ledger()
+    assert ledger.rejected == []
+    ledger.add(trial(0, measured(BASELINE, 100.0), 100.0, Role.BASELINE))
+    other = NumericsReport(losses=(1.0,), failed="the loss is 2.5")
+    slower = replace(measured(COMPILED, 90.0), numerics=other)
+    faster = replace(measured(OTHER, 500.0), numerics=other)
+    ledger.add(trial(1, slower))
+    record = trial(2, faster)
+    ledger.add(record)
+    assert ledger.rejected == [record]

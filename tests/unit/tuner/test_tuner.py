@@ -371,7 +371,6 @@ def test_settings_with_other_numbers_than_fp32_never_win(tmp_path: Path) -> None
     assert {trial.infeasible for trial in failed} == {"the loss is 2.5"}
     assert {trial.state for trial in failed} == {TrialState.PRUNED}
     assert result.recommended.precision is Precision.DEFAULT
-    assert any("not used, as the numbers were not those of fp32" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
