@@ -34,6 +34,10 @@ slower than the others throughout. Taken near the upper end: a verdict may be la
 PRIOR_DEGREES = 4
 """Degrees of freedom that `PRIOR_SPREAD` counts for: as much as five pairs of evidence."""
 
+PRIOR_HOLDS_UP_TO = 2.0
+"""Multiple of `PRIOR_SPREAD` up to which pairs may spread for the prior to count: with three pairs,
+a machine as the prior has it goes beyond that in 2 of 100 confirmations."""
+
 
 class Verdict(StrEnum):
     """What can be said of a candidate against the baseline."""
@@ -88,7 +92,9 @@ def compare(candidate: Sequence[float], baseline: Sequence[float], *, looks: int
     pairs tell little of their own spread: not even a gain of 15 x would be clear. So the verdict
     has a second way, the moderated t statistic (Smyth 2004, "Linear models and empirical Bayes
     methods", section 3), whose spread is that of the pairs averaged with `PRIOR_SPREAD`. Each way
-    gets half of the error.
+    gets half of the error. The second is closed to pairs that spread `PRIOR_HOLDS_UP_TO` times as
+    much: such a machine is not the one that the prior is of. And neither says what the interval
+    that is shown does not say as well.
 
     Args:
         candidate: Rates of the candidate, one per fresh process.
@@ -101,7 +107,7 @@ def compare(candidate: Sequence[float], baseline: Sequence[float], *, looks: int
     """
     shown = ratio_estimate(candidate, baseline)
     logs = np.log(as_array(candidate)) - np.log(as_array(baseline))
-    surely = abs(float(logs.mean())) > _verdict_halfwidth(logs, looks)
+    surely = abs(float(logs.mean())) > _verdict_halfwidth(logs, looks) and not _holds_one(shown)
     return Comparison(shown, _verdict(shown, surely), len(candidate))
 
 
@@ -119,10 +125,14 @@ def _verdict_halfwidth(logs: NDArray[np.float64], looks: int) -> float:
     own = float(logs.var(ddof=1))
     degrees = PRIOR_DEGREES + pairs - 1
     moderated = (PRIOR_DEGREES * PRIOR_SPREAD**2 + (pairs - 1) * own) / degrees
-    return min(
-        student_t(pairs - 1, level) * math.sqrt(own / pairs),
-        student_t(degrees, level) * math.sqrt(moderated / pairs),
-    )
+    by_pairs_alone = student_t(pairs - 1, level) * math.sqrt(own / pairs)
+    if own > (PRIOR_HOLDS_UP_TO * PRIOR_SPREAD) ** 2:
+        return by_pairs_alone
+    return min(by_pairs_alone, student_t(degrees, level) * math.sqrt(moderated / pairs))
+
+
+def _holds_one(ratio: Estimate) -> bool:
+    return ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high
 
 
 def _verdict(shown: Estimate, surely: bool) -> Verdict:
