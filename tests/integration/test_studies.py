@@ -358,7 +358,10 @@ def test_a_second_interrupt_leaves_nothing_open_either(place: Path) -> None:
     assert stopped or (study.folder / "tuned.yaml").exists()
     assert study.ended.err == ("interrupted\n" if stopped else "")
     (parent,) = study.parents()
-    assert parent.info.status == ("KILLED" if stopped else "FINISHED")
+    # It may also come between the last file and the end of the command.
+    complete = (study.folder / "tuned.yaml").exists()
+    assert parent.info.status in (("KILLED", "FINISHED") if stopped else ("FINISHED",))
+    assert complete or parent.info.status == "KILLED"
     assert nothing_is_running(study)
 
 
