@@ -193,9 +193,10 @@ def probed(tmp_path, settings, *, model=tiny_model, loss=None, lr=0.01):
         loss=loss or torch.nn.functional.cross_entropy,
         build_optimizer=lambda parameters, fused: torch.optim.SGD(
             # Fused SGD with momentum does not get along with a GradScaler (autotune/precision.py).
+            # The reference that a setting is held against is never fused, and has to be the same.
             parameters,
             lr=lr,
-            momentum=0.0 if fused else 0.9,
+            momentum=0.0 if settings.fused_optimizer else 0.9,
             fused=fused,
         ),
         shuffle=True,
