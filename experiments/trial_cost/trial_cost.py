@@ -2,8 +2,8 @@
 
     python experiments/trial_cost/trial_cost.py autotune_runs/resnet50-*
 
-Outside measuring: everything that is neither a step of the user's job nor the trace: starting the
-process and its device, building the job, ending the processes.
+Outside measuring: everything that measures nothing: starting the process and its device, building
+the job, ending the processes.
 """
 
 from __future__ import annotations
@@ -16,23 +16,28 @@ from pathlib import Path
 from autotune.result import TrialRecord
 from autotune.search.records import load_records
 
-_MEASURING = ("warmup_s", "ceiling_s", "window_s", "profile_s")
+_MEASURING = {
+    "warm-up and compile": "warmup_s",
+    "window": "window_s",
+    "device ceiling": "ceiling_s",
+    "trace": "profile_s",
+    "loader ceiling": "loader_ceiling_s",
+    "first losses against fp32": "guard_s",
+}
 
 
 def seconds(record: TrialRecord) -> dict[str, float]:
     """Return the seconds of one trial by part."""
     costs = record.outcome.costs
-    measuring = sum(getattr(costs, part) or 0.0 for part in _MEASURING)
+    parts = {name: getattr(costs, field) or 0.0 for name, field in _MEASURING.items()}
     start, setup = costs.start_s or 0.0, costs.setup_s or 0.0
+    outside = record.total_s - sum(parts.values())
     return {
         "start process and device": start,
         "build the job": setup,
-        "end the processes, and the rest": record.total_s - start - setup - measuring,
-        "outside measuring": record.total_s - measuring,
-        "warm-up and compile": costs.warmup_s or 0.0,
-        "ceiling": costs.ceiling_s or 0.0,
-        "window": costs.window_s or 0.0,
-        "trace": costs.profile_s or 0.0,
+        "end the processes, and the rest": outside - start - setup,
+        "**outside measuring**": outside,
+        **parts,
         "whole trial": record.total_s,
     }
 
