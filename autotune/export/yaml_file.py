@@ -48,7 +48,7 @@ _COMMENTS = {
     "holds_for": "Where this was measured. On another machine or job, tune again.",
 }
 
-_REMEDY = "Correct it, or export the study again."
+_REMEDY = "Correct it, or have the study write it again: its command with study.resume=true."
 
 
 def write_tuned(tuned: Tuned, path: Path) -> None:

@@ -5,11 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from autotune.measurement import JobFacts, Outcome, TrialFailure
+from autotune.measurement import JobFacts, Measurement, Outcome, TrialFailure
 from autotune.request import TrialRequest
 
 Progress = Callable[[str], None]
 """Called with the stage that a trial has reached: start, setup, warm-up, window, ..."""
+
+
+class ScoredInterrupt(KeyboardInterrupt):  # noqa: N818 - an interrupt, as its base
+    """Ctrl-C came when a trial's score stood already.
+
+    Attributes:
+        measurement: What was measured by then.
+    """
+
+    def __init__(self, measurement: Measurement) -> None:
+        super().__init__()
+        self.measurement = measurement
 
 
 class Launcher(Protocol):
@@ -24,6 +36,7 @@ class Launcher(Protocol):
 
         Raises:
             KeyboardInterrupt: The user pressed Ctrl-C; the trial's processes are gone.
+            ScoredInterrupt: The same, once the trial had its score.
         """
         ...
 
@@ -32,4 +45,4 @@ class Launcher(Protocol):
         ...
 
 
-__all__ = ["Launcher", "Progress", "TrialRequest"]
+__all__ = ["Launcher", "Progress", "ScoredInterrupt", "TrialRequest"]

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from autotune.interrupts import held_interrupts
-from autotune.launch.launcher import Progress
+from autotune.launch.launcher import Progress, ScoredInterrupt
 from autotune.measurement import (
     FailureKind,
     JobFacts,
@@ -112,38 +112,47 @@ def _listen(
     """Wait for the record, the process's death or the limit, whichever comes first.
 
     A trial that is cut off after its score stood keeps it.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; a `ScoredInterrupt` once there is a score.
     """
     deadline = time.monotonic() + request.limit_s
     stage = "start"
     scored: Measurement | None = None
-    progress(stage)
-    while True:
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            if scored is not None:
-                return without_extras(scored, stage, f"the limit of {request.limit_s:.3g} s")
-            return _failure(
-                request,
-                FailureKind.TIME_LIMIT,
-                stage,
-                f"not done after {request.limit_s:.3g} s (it was in: {stage}); killed. "
-                "probe.limit_s and budget.minutes set this limit.",
-            )
-        if not receiver.poll(min(left_s, 1.0)):
-            continue
-        try:
-            message = receiver.recv_bytes()
-        except (EOFError, OSError):
-            failure = _died(process, request, stage)
-            return failure if scored is None else without_extras(scored, stage, failure.message)
-        if message[:1] == STAGE:
-            stage = message[1:].decode()
-            progress(stage)
-        elif message[:1] == SCORED:
-            found = from_json(message[1:])
-            scored = found if isinstance(found, Measurement) else None
-        elif message[:1] == RECORD:
-            return from_json(message[1:])
+    try:
+        progress(stage)
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                if scored is not None:
+                    return without_extras(scored, stage, f"the limit of {request.limit_s:.3g} s")
+                return _failure(
+                    request,
+                    FailureKind.TIME_LIMIT,
+                    stage,
+                    f"not done after {request.limit_s:.3g} s (it was in: {stage}); killed. "
+                    "probe.limit_s and budget.minutes set this limit.",
+                )
+            if not receiver.poll(min(left_s, 1.0)):
+                continue
+            try:
+                message = receiver.recv_bytes()
+            except (EOFError, OSError):
+                failure = _died(process, request, stage)
+                return failure if scored is None else without_extras(scored, stage, failure.message)
+            if message[:1] == STAGE:
+                stage = message[1:].decode()
+                progress(stage)
+            elif message[:1] == SCORED:
+                found = from_json(message[1:])
+                scored = found if isinstance(found, Measurement) else None
+            elif message[:1] == RECORD:
+                return from_json(message[1:])
+    except KeyboardInterrupt as interrupt:
+        if scored is None:
+            raise
+        kept = without_extras(scored, stage, "interrupted by the user")
+        raise ScoredInterrupt(kept) from interrupt
 
 
 def _died(process: ForkServerProcess, request: TrialRequest, stage: str) -> TrialFailure:

@@ -25,7 +25,7 @@ _LEGEND = (
 )
 
 _ENDS = {
-    StudyEnd.MINUTES: "the time was used up",
+    StudyEnd.MINUTES: "the time left would not have held another trial and its confirmation",
     StudyEnd.TRIALS: "the number of trials was reached",
     StudyEnd.EXHAUSTED: "nothing was left to try",
     StudyEnd.INTERRUPTED: "it was interrupted",

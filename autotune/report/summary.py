@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from autotune.objective import Objective
 from autotune.report import numbers
 from autotune.result import Arm, Confirmation, Role, StudyEnd, StudyResult, TrialRecord
-from autotune.statistics import SAME_WITHIN, Estimate, Verdict
+from autotune.statistics import (
+    LEVEL,
+    SAME_WITHIN,
+    VERDICT_LEVEL,
+    Comparison,
+    Estimate,
+    Verdict,
+)
 
 KEEP = "Keep your settings"
 
@@ -35,7 +42,24 @@ def _confirmed(result: StudyResult, confirmation: Confirmation) -> str:
         Verdict.SAME: f"the best found is {word.same}, within {numbers.share(SAME_WITHIN)}",
         Verdict.SLOWER: f"the best of the search was {word.worse} when measured again",
     }.get(result.verdict, f"the best found is not clearly {word.better}")
-    return f"{KEEP}: {found}: {times} your {result.objective.name}, {rounds}."
+    return (
+        f"{KEEP}: {found}: {times} your {result.objective.name}, {rounds}."
+        f"{_stricter(confirmation.versus_baseline)}"
+    )
+
+
+def _stricter(compared: Comparison) -> str:
+    """Return why there is no verdict although the shown interval leaves 1 out."""
+    ratio = compared.ratio
+    if compared.verdict is not Verdict.UNSURE or ratio.low is None or ratio.high is None:
+        return ""
+    if ratio.low <= 1 <= ratio.high or abs(ratio.value - 1) <= SAME_WITHIN:
+        return ""
+    return (
+        f" The interval shown is of {numbers.share(LEVEL)}; a verdict takes "
+        f"{numbers.share(VERDICT_LEVEL)}, shared among all looks at the rounds, and these rounds "
+        "do not give that: more of them could (confirmation.max_rounds, budget.minutes)."
+    )
 
 
 def _beside_expert(result: StudyResult) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.errors import OutputError
 from autotune.interrupts import held_interrupts
-from autotune.launch.launcher import Launcher
+from autotune.launch.launcher import Launcher, ScoredInterrupt
 from autotune.measurement import FailureKind, Measurement, Outcome, TrialFailure
 from autotune.objective import Objective, infeasible
 from autotune.request import TrialRequest
@@ -60,6 +60,7 @@ class TrialRunner:
         self._observer = observer
         self._ledger = ledger
         self._clock = clock
+        self._interrupted = False
         self.repeats = Repeats()
         self.objective = Objective()
 
@@ -94,9 +95,12 @@ class TrialRunner:
             tell: Called between writing the record and logging it.
 
         Raises:
-            KeyboardInterrupt: The trial was stopped from outside; there is no record.
+            KeyboardInterrupt: The trial was stopped from outside before it had a score: there is no
+                record. Or the one before it was after that: this one is not begun.
             OutputError: The trial's files cannot be written.
         """
+        if self._interrupted:
+            raise KeyboardInterrupt
         number = self._ledger.next_number
         probe = self._template.probe
         if rel_halfwidth is not None:
@@ -116,7 +120,7 @@ class TrialRunner:
         )
         self._observer.trial_started(number, role, settings, label)
         started_at, start_s = time.time(), self._clock()
-        outcome = self._launcher.run(request, self._observer.trial_progress)
+        outcome = self._outcome(request)
         total_s = self._clock() - start_s
         if isinstance(outcome, TrialFailure) and outcome.failure is FailureKind.INTERRUPTED:
             raise KeyboardInterrupt
@@ -130,6 +134,13 @@ class TrialRunner:
         self._tracker.log_trial(record)
         self._observer.trial_finished(record, self._ledger.best)
         return record
+
+    def _outcome(self, request: TrialRequest) -> Outcome:
+        try:
+            return self._launcher.run(request, self._observer.trial_progress)
+        except ScoredInterrupt as interrupt:
+            self._interrupted = True
+            return interrupt.measurement
 
     def _record(
         self, number: int, role: Role, outcome: Outcome, started_at: float, total_s: float

@@ -179,7 +179,7 @@ def test_a_study_that_is_not_there_cannot_be_resumed(tmp_path: Path) -> None:
 def test_a_corrupt_tuned_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tuned.yaml"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(TunedFileError, match=r"tuned\.yaml: .*(Correct it|export the study again)"):
+    with pytest.raises(TunedFileError, match=r"tuned\.yaml: .*(Correct it|study.resume=true)"):
         load_tuned(path)
 
 

@@ -14,7 +14,7 @@ from factories import (
 
 from autotune.report import headline, phase_rows
 from autotune.result import StudyEnd
-from autotune.statistics import Verdict
+from autotune.statistics import Comparison, Estimate, Verdict
 
 
 def test_faster_gives_both_rates_ratio_and_interval() -> None:
@@ -42,6 +42,29 @@ def test_anything_but_faster_says_keep_your_settings(verdict: Verdict, words: st
     assert text.startswith("Keep your settings: ")
     assert words in text
     assert "over 3 interleaved rounds" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "told"),
+    [
+        (1.15, 1.07, 1.23, True),
+        (0.9, 0.85, 0.95, True),
+        (1.15, 0.9, 1.4, False),
+        (1.015, 1.01, 1.021, False),
+    ],
+)
+def test_an_interval_beside_1_without_a_verdict_is_explained(
+    value: float, low: float, high: float, told: bool
+) -> None:
+    confirmation = make_confirmation(best=(421.0, 424.0, 420.0), expert=None)
+    unsure = Comparison(Estimate(value, low, high), Verdict.UNSURE, pairs=3)
+    confirmation = replace(confirmation, versus_baseline=unsure)
+    text = headline(
+        make_result(
+            verdict=Verdict.UNSURE, confirmation=confirmation, recommended=BASELINE, expert=None
+        )
+    )
+    assert ("The interval shown is of 95 %; a verdict takes 99 %" in text) is told
 
 
 def test_nothing_beat_the_baseline() -> None:

@@ -32,6 +32,7 @@ from autotune.config import (
     StudyConfig,
 )
 from autotune.errors import BudgetError, ConfigError, OutputError, StudyError, WorkloadError
+from autotune.launch.launcher import ScoredInterrupt
 from autotune.measurement import FailureKind, Measurement, NumericsReport, Outcome
 from autotune.request import TrialRequest
 from autotune.result import Arm, Role, StudyEnd, StudyResult, TrialState
@@ -634,6 +635,24 @@ def test_ctrl_c_in_the_search_returns_the_best_so_far(tmp_path: Path) -> None:
     assert last.state is optuna.trial.TrialState.FAIL
     assert bench.logbook.aborted == []
     assert launcher.closed == 1
+
+
+@pytest.mark.parametrize("turn", [0, 2])
+def test_ctrl_c_after_a_trials_score_keeps_the_trial(tmp_path: Path, turn: int) -> None:
+    class Interrupted(FakeLauncher):
+        def run(self, request: TrialRequest, progress: Any) -> Outcome:
+            outcome = super().run(request, progress)
+            if len(self.requests) > turn:
+                assert isinstance(outcome, Measurement)
+                raise ScoredInterrupt(outcome)
+            return outcome
+
+    bench = Bench(make_config(), tmp_path, Interrupted())
+    result = bench.run()
+    assert result.ended is StudyEnd.INTERRUPTED
+    assert len(result.trials) == len(bench.launcher.requests) == turn + 1
+    assert result.trials[-1].measurement is not None
+    assert (tmp_path / "trials" / f"{turn:04}" / "record.json").exists()
 
 
 def test_a_trial_that_says_it_was_interrupted_counts_as_ctrl_c(tmp_path: Path) -> None:
