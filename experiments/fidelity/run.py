@@ -1,33 +1,37 @@
 """Whether a probe's throughput is that of a plain loop with the same settings.
 
-Each setting is probed and trained by plain.py in turns, each in a fresh process: machines change
-within minutes, and two processes with the same settings differ, so what counts is the ratio over
-rounds, beside how much the plain loops differ among themselves.
+Two processes with the same settings differ by more than the 3 % in question, and a machine changes
+within minutes. So one process takes the plain loop of plain.py and the probe in turns, each with a
+model and a loader of its own: plain, probe, plain, probe, ... plain. Each probe is held against the
+geometric mean of the plain loops before and after it, which a steady drift leaves alone; the
+interval comes from these ratios.
 
-    python experiments/fidelity/run.py --out FOLDER [--rounds 3] [--seconds 20] [--device cuda]
+    python experiments/fidelity/run.py --out FOLDER [--rounds 4] [--seconds 12] [--device cuda]
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import statistics
 import subprocess
 import sys
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from plain import plain_rate
 
 from autotune.cli.compose import compose
-from autotune.launch.local import LocalLauncher
 from autotune.measurement import Measurement
 from autotune.request import TrialRequest
-from autotune.settings import Precision, Settings
+from autotune.settings import Precision, Settings, settings_from_mapping
 from autotune.statistics import ratio_estimate
+from autotune.trial.probe import Probe
+from autotune.workloads.build import build_workload
 from autotune.workloads.photos import ensure_photos
 
 BF16 = Precision.BF16
@@ -62,126 +66,134 @@ ON_CPU = {
 }
 
 
-class Prober:
-    """Measures settings as a study does."""
+@dataclass(frozen=True)
+class Series:
+    """One setting's rates in samples/s.
 
-    def __init__(self, words: list[str], out: Path) -> None:
-        config = compose(words).config
-        self._out = out
-        self._launcher = LocalLauncher()
-        self._request = TrialRequest(
-            workload=config.workload,
-            settings=Settings(batch_size=1),
-            probe=config.probe,
-            device=config.device,
-            seed=config.seed,
-            folder=str(out),
-            limit_s=config.probe.limit_s,
-        )
+    Attributes:
+        plain: Of the plain loops, one more than probes.
+        probes: Of the probes, each between two plain loops.
+        waited: Mean share of the probes' windows without a batch.
+    """
 
-    def __call__(self, settings: Settings, name: str) -> Measurement:
-        """Return one trial's measurement."""
-        folder = self._out / name
-        folder.mkdir(parents=True)
-        request = replace(self._request, settings=settings, folder=str(folder))
-        outcome = self._launcher.run(request, lambda stage: None)
-        if not isinstance(outcome, Measurement):
-            raise SystemExit(f"{name}: {outcome.failure}: {outcome.message}")
-        return outcome
+    plain: tuple[float, ...]
+    probes: tuple[float, ...]
+    waited: float
+
+    @property
+    def neighbours(self) -> list[float]:
+        """What each probe is held against."""
+        return [math.sqrt(a * b) for a, b in zip(self.plain, self.plain[1:], strict=False)]
 
 
-def plain(settings: Settings, model: str, seconds: float, device: str) -> dict[str, Any]:
-    job = json.dumps({**settings.as_dict(), "model": model})
-    script = Path(__file__).with_name("plain.py")
-    words = [sys.executable, str(script), job, str(seconds), device]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def probe(words: list[str], settings: Settings, out: Path) -> Measurement:
+    """Measure settings as a trial does, in this process."""
+    config = compose(words).config
+    request = TrialRequest(
+        workload=config.workload,
+        settings=settings,
+        probe=config.probe,
+        device=config.device,
+        seed=config.seed,
+        folder=str(out),
+        limit_s=config.probe.limit_s,
+    )
+    return Probe(request, torch.device(config.device), 0.0, lambda stage: None).run(
+        build_workload(request.workload)
+    )
 
 
-def spread(rates: list[float]) -> str:
+def series(
+    settings: Settings, *, model: str, device: str, rounds: int, seconds: float, out: Path
+) -> Series:
+    """Take plain loop and probe in turns, in this process."""
+
+    def by_hand() -> float:
+        gc.collect()  # the loop before: its loader's workers end here
+        return plain_rate(settings, model, device, seconds)
+
+    plain, seen = [by_hand()], []
+    for _ in range(rounds):
+        gc.collect()
+        seen.append(probe([f"model={model}", f"device={device}"], settings, out).window)
+        plain.append(by_hand())
+    return Series(
+        plain=tuple(plain),
+        probes=tuple(window.samples_per_s for window in seen),
+        waited=statistics.mean(window.stall_share for window in seen),
+    )
+
+
+def spread(rates: tuple[float, ...]) -> str:
     """Return the standard deviation of the rates' logarithms in percent."""
-    if len(rates) < 2:
-        return ""
     return f"{100 * statistics.stdev(map(math.log, rates)):.1f} %"
 
 
-def ratio(probes: list[float], by_hand: list[float]) -> str:
-    """Return the geometric mean of the paired ratios with its 95 % interval."""
-    found = ratio_estimate(probes, by_hand)
-    if found.low is None or found.high is None:
-        return f"{found.value:.3f}"
-    return f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="new folder for the results")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each plain loop")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--model", default="resnet50")
-    parser.add_argument("--only", nargs="*")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True)
-    ensure_photos(2000, 0, lambda done, total: None)
-    prober = Prober(
-        [f"model={arguments.model}", f"device={arguments.device}"], arguments.out.absolute()
-    )
-    settings_by_name = ON_CPU if arguments.device == "cpu" else ON_DEVICE
-    chosen = {
-        name: settings
-        for name, settings in settings_by_name.items()
-        if not arguments.only or name in arguments.only
-    }
-    seen: dict[str, list[Measurement]] = {name: [] for name in chosen}
-    by_hand: dict[str, list[dict[str, Any]]] = {name: [] for name in chosen}
-    for turn in range(arguments.rounds):
-        for name, settings in chosen.items():
-            hand = partial(plain, settings, arguments.model, arguments.seconds, arguments.device)
-            if turn % 2:
-                by_hand[name].append(hand())
-            seen[name].append(prober(settings, f"{name.replace(' ', '-').replace(',', '')}-{turn}"))
-            if not turn % 2:
-                by_hand[name].append(hand())
-        text = table(chosen, seen, by_hand)
-        (arguments.out / "fidelity.md").write_text(text + "\n")
-        raw = {
-            name: {
-                "settings": chosen[name].as_dict(),
-                "plain": by_hand[name],
-                "probe": [asdict(each.window.throughput) for each in seen[name]],
-            }
-            for name in chosen
-        }
-        (arguments.out / "fidelity.json").write_text(json.dumps(raw, indent=1))
-        print(f"round {turn + 1}\n{text}", flush=True)
-
-
-def table(
-    chosen: dict[str, Settings],
-    seen: dict[str, list[Measurement]],
-    by_hand: dict[str, list[dict[str, Any]]],
-) -> str:
+def table(found: dict[str, Series], settings_by_name: dict[str, Settings]) -> str:
     """Return the outcome as Markdown."""
     lines = [
         "| setting | batch | waited | probes, samples/s | plain loops, samples/s "
         "| probes differ | plain loops differ | probe / plain |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for name, settings in chosen.items():
-        probes = [each.window.samples_per_s for each in seen[name]]
-        hands = [each["rate"] for each in by_hand[name]]
-        waited = statistics.mean(each.window.stall_share for each in seen[name])
+    for name, each in found.items():
+        ratio = ratio_estimate(each.probes, each.neighbours)
+        interval = (
+            ""
+            if ratio.low is None or ratio.high is None
+            else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+        )
         lines.append(
-            f"| {name} | {settings.batch_size} | {waited:.0%} "
-            f"| {', '.join(f'{rate:.0f}' for rate in probes)} "
-            f"| {', '.join(f'{rate:.0f}' for rate in hands)} "
-            f"| {spread(probes)} | {spread(hands)} | {ratio(probes, hands)} |"
+            f"| {name} | {settings_by_name[name].batch_size} | {each.waited:.0%} "
+            f"| {', '.join(f'{rate:.4g}' for rate in each.probes)} "
+            f"| {', '.join(f'{rate:.4g}' for rate in each.plain)} "
+            f"| {spread(each.probes)} | {spread(each.plain)} | {ratio.value:.3f}{interval} |"
         )
     return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of each plain loop")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--model", default="resnet50")
+    parser.add_argument("--only", nargs="*", default=[], help="settings by name")
+    parser.add_argument(
+        "--settings", help="measure these here and print the rates (used by itself)"
+    )
+    arguments = parser.parse_args()
+    if arguments.settings is not None:
+        here = series(
+            settings_from_mapping(json.loads(arguments.settings), prefix="settings"),
+            model=arguments.model,
+            device=arguments.device,
+            rounds=arguments.rounds,
+            seconds=arguments.seconds,
+            out=arguments.out,
+        )
+        print(json.dumps(asdict(here)), flush=True)
+        return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    ensure_photos(2000, 0, lambda done, total: None)
+    settings_by_name = ON_CPU if arguments.device == "cpu" else ON_DEVICE
+    results = arguments.out / "fidelity.json"
+    raw = json.loads(results.read_text()) if results.exists() else {}
+    for name, settings in settings_by_name.items():
+        if arguments.only and name not in arguments.only:
+            continue
+        words = [sys.executable, *sys.argv, "--settings", json.dumps(settings.as_dict())]
+        done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+        raw[name] = json.loads(done.stdout.splitlines()[-1])
+        results.write_text(json.dumps(raw, indent=1))
+        found = {
+            each: Series(tuple(rates["plain"]), tuple(rates["probes"]), rates["waited"])
+            for each, rates in raw.items()
+        }
+        text = table(found, settings_by_name)
+        (arguments.out / "fidelity.md").write_text(text + "\n")
+        print(text, flush=True)
 
 
 if __name__ == "__main__":

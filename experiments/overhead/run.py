@@ -1,6 +1,7 @@
 """What measuring costs: the same training step plain and instrumented, in turns, in one process.
 
-Five loops over one batch that stays on the device:
+Loops over one batch that stays on the device, moved there all the same as any loop does with what
+its loader gives:
   plain    a loop as in a tutorial, no clocks
   probe    the probe's own step (autotune.trial.job) with its timer
   marks    the plain loop with the probe's timer at each phase
@@ -72,9 +73,13 @@ def loops(
     loss_of = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
+    def arrived() -> tuple[torch.Tensor, torch.Tensor]:
+        return inputs.to(device, non_blocking=True), target.to(device, non_blocking=True)
+
     def plain(steps: int) -> None:
         for _ in range(steps):
-            loss = loss_of(model(inputs), target)
+            images, labels = arrived()
+            loss = loss_of(model(images), labels)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -84,8 +89,9 @@ def loops(
         timer.begin()
         for _ in range(steps):
             timer.mark(Mark.FETCHED)
+            images, labels = arrived()
             timer.mark(Mark.COPIED)
-            loss = loss_of(model(inputs), target)
+            loss = loss_of(model(images), labels)
             timer.mark(Mark.FORWARD)
             loss.backward()
             timer.mark(Mark.BACKWARD)
@@ -97,8 +103,9 @@ def loops(
 
     def timer(steps: int) -> None:
         for _ in range(steps):
+            images, labels = arrived()
             with kept.phase("forward"):
-                loss = loss_of(model(inputs), target)
+                loss = loss_of(model(images), labels)
             with kept.phase("backward"):
                 loss.backward()
             with kept.phase("optimizer"):
@@ -109,9 +116,10 @@ def loops(
     def sync(steps: int) -> None:
         seconds = [0.0] * 3
         for _ in range(steps):
+            images, labels = arrived()
             synchronize(device)
             began = time.perf_counter()
-            loss = loss_of(model(inputs), target)
+            loss = loss_of(model(images), labels)
             synchronize(device)
             seconds[0] += time.perf_counter() - began
             began = time.perf_counter()
