@@ -28,7 +28,7 @@ _HEAD = ("#", "role", "samples/s (95 % interval)", "ratio", "settings that diffe
 _WIDTHS = (3, 8, 27, 7)
 _ROLES = {Role.CONFIRMATION: "confirm"}
 _STYLES = {TrialState.COMPLETE: "", TrialState.PRUNED: "dim", TrialState.FAILED: "red"}
-_MESSAGE_LENGTH = 120
+_MESSAGE_LENGTH = 500
 """Characters of a failure's message on a line that no terminal cuts."""
 
 _PLAIN_STEPS = 4

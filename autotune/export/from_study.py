@@ -16,6 +16,7 @@ def tuned_from(result: StudyResult) -> Tuned:
         ValueError: The baseline has no measurement; such a study has no result.
     """
     challenged = result.best.settings != result.baseline.settings
+    changed = challenged and result.recommended == result.best.settings
     baseline = _throughput(result, Arm.BASELINE, result.baseline)
     if baseline is None:
         raise ValueError("a study without a measured baseline cannot be exported")
@@ -38,7 +39,7 @@ def tuned_from(result: StudyResult) -> Tuned:
             else baseline,
             baseline_samples_per_s=baseline,
             expert_samples_per_s=expert_rate,
-            speedup=_speedup(result) if challenged else None,
+            speedup=_speedup(result) if changed else None,
             rounds=result.confirmation.rounds if result.confirmation is not None else 0,
             search_trials=sum(trial.role is not Role.CONFIRMATION for trial in result.trials),
             compiling=_compiling(result),

@@ -78,8 +78,8 @@ class Evidence:
         tuned_samples_per_s: Throughput of the settings in the file.
         baseline_samples_per_s: Throughput of the user's own settings.
         expert_samples_per_s: Throughput of the expert guess; None where it was not measured.
-        speedup: Best found over baseline, by the score; None where the settings are the baseline's
-            unchallenged.
+        speedup: Settings in the file over the baseline, by the score; None where they are the
+            baseline's own.
         rounds: Rounds of the confirmation.
         search_trials: Trials of the study before the confirmation.
         compiling: What compiling costs; None where the settings do not compile.
