@@ -20,6 +20,8 @@ class FailureKind(StrEnum):
     NON_FINITE = "non_finite"
     DATASET_ERROR = "dataset_error"
     WORKER_DIED = "worker_died"
+    HANG = "hang"
+    """No progress for `probe.hang_s`, though the time limit was not reached."""
     TIME_LIMIT = "time_limit"
     CRASH = "crash"
     USER_ERROR = "user_error"
