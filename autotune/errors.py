@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class AutotuneError(Exception):
@@ -23,7 +23,30 @@ class WorkloadError(AutotuneError):
 
 
 class UnsupportedSetting(WorkloadError):  # noqa: N818 - names what it is
-    """The device or the workload cannot run one of the settings; the job itself may be fine."""
+    """The device or the workload cannot run one of the settings; the job itself may be fine.
+
+    Args:
+        setting: Name of that setting.
+        message: What is the matter, for a person.
+    """
+
+    def __init__(self, setting: str, message: str) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
+class WorkerDied(WorkloadError):  # noqa: N818 - names what it is
+    """A DataLoader worker ended that was to go on.
+
+    Args:
+        message: What is known, for a person.
+        code: As `multiprocessing.Process.exitcode`: the negative number of the signal that killed
+            it; None where it is not known.
+    """
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class NonFiniteLoss(WorkloadError):  # noqa: N818 - names what it is
@@ -58,6 +81,24 @@ def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed word closest to `word`, or None when none is close."""
     found = difflib.get_close_matches(word.lower(), list(allowed), n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and all that it came from: causes, contexts and members of groups.
+
+    A context counts although `from None` hides it from the traceback: it happened.
+    """
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        found = waiting.pop(0)
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        yield found
+        members = found.exceptions if isinstance(found, BaseExceptionGroup) else ()
+        earlier = (found.__cause__, found.__context__, *members)
+        waiting += [each for each in earlier if each is not None]
 
 
 def root_cause(error: BaseException) -> BaseException:

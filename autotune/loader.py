@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Sequence
+from multiprocessing import connection
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, default_collate
 
-from autotune.errors import WorkloadError, config_error
+from autotune.errors import WorkerDied, WorkloadError, config_error
 from autotune.interrupts import die_with_parent
 from autotune.settings import Settings
 from autotune.workloads.workload import Workload
 
 _RESIDENT_SAMPLES = 32
 """Samples read for a resident batch. Its content hardly matters for speed, reading it does."""
+
+_DEATH_IS_TOLD_S = 1.0
+"""Seconds at most between a broken connection to a worker and the news of its death."""
 
 
 def build_loader(workload: Workload, settings: Settings, *, seed: int) -> DataLoader[Any]:
@@ -68,6 +72,7 @@ def endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
 
     Raises:
         WorkloadError: A pass gave no batch.
+        WorkerDied: A worker ended.
     """
     batches = None
     try:
@@ -83,6 +88,12 @@ def endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
                     "iterated more than once, and that one batch fills up (loader.drop_last=false "
                     "keeps a smaller one)."
                 )
+    except (RuntimeError, OSError, EOFError) as error:
+        # The same death is told in several ways (seen: RuntimeError, ConnectionResetError,
+        # EOFError), and a dataset may raise each of them: what counts is whether a worker is gone.
+        if (code := _exit_code(batches, wait=isinstance(error, (OSError, EOFError)))) is not None:
+            raise WorkerDied(f"a DataLoader worker died: {error}", code) from error
+        raise
     finally:
         _end_workers(loader, batches)
 
@@ -123,6 +134,20 @@ def resident_samples(workload: Workload, batch_size: int) -> list[Any]:
     if not samples:
         raise WorkloadError("data: the data gave no sample.")
     return samples
+
+
+def _exit_code(batches: Any, *, wait: bool) -> int | None:
+    """Return the exit code of a worker that has ended, or None where all go on.
+
+    Args:
+        batches: Iterator of a DataLoader.
+        wait: The connection to a worker broke, which the kernel tells before the death itself.
+    """
+    workers = getattr(batches, "_workers", ())
+    if wait and workers:
+        connection.wait([each.sentinel for each in workers], _DEATH_IS_TOLD_S)
+    # A worker whose share of a stream is used up ends with 0 before the others, and is not missed.
+    return next((each.exitcode for each in workers if each.exitcode), None)
 
 
 def _end_workers(loader: DataLoader[Any], batches: Any) -> None:

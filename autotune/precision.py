@@ -64,6 +64,7 @@ def check_supported(precision: Precision, device_type: str) -> None:
     """
     if device_type == "cpu" and precision in (Precision.TF32, Precision.FP16):
         raise UnsupportedSetting(
+            "precision",
             f"precision={precision} needs a CUDA or XPU device; this trial runs on the CPU. "
-            "Use default, fp32 or bf16."
+            "Use default, fp32 or bf16.",
         )

@@ -39,6 +39,8 @@ class TrialFailure:
         message: What happened, in one or two lines; the user's own message where there is one.
         stage: What the trial was doing: start, setup, warm-up, ceiling, window, tail batch,
             profile, loader ceiling or numerics.
+        setting: Name of the setting whose value alone is to blame, where the trial could tell: an
+            optimizer without a fused kernel, a dataset that cannot be sent to workers.
         evidence: Further text such as a traceback; None if there is none.
         costs: Seconds by part, as far as it came.
     """
@@ -49,5 +51,6 @@ class TrialFailure:
     failure: FailureKind
     message: str
     stage: str
+    setting: str | None = None
     evidence: str | None = None
     costs: Costs = Costs()

@@ -107,6 +107,7 @@ def _measure(
     """
     import torch
 
+    from autotune.measure.deaths import OomKills
     from autotune.measure.device import resolve_device, synchronize
     from autotune.measurement import Costs
     from autotune.trial import failures
@@ -116,6 +117,7 @@ def _measure(
 
     device: torch.device | None = None
     probe: Probe | None = None
+    kills = OomKills()
     try:
         device = resolve_device(request.device)
         if device.type != "cpu":
@@ -131,12 +133,14 @@ def _measure(
         keep.append(probe)
         return probe.run(workload)
     except BaseException as error:
+        told = failures.diagnose(error, device, kills)
         if stages.measurement is not None:
-            return without_extras(stages.measurement, stages.last, failures.explain(error))
+            return without_extras(stages.measurement, stages.last, told.message)
         return TrialFailure(
             settings=request.settings,
-            failure=failures.classify(error, device),
-            message=failures.explain(error),
+            failure=told.kind,
+            message=told.message,
+            setting=told.setting,
             stage=stages.last,
             evidence=failures.evidence(error),
             costs=probe.costs if probe is not None else Costs(),

@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset
 from autotune.errors import config_error
 from autotune.settings import CompileMode, Settings
 from autotune.trial import failures
+from autotune.trial.out_of_memory import is_out_of_memory
 from autotune.workloads.workload import Workload
 
 
@@ -56,7 +57,7 @@ def train_tail(
     try:
         step()
     except Exception as error:
-        if failures.is_out_of_memory(error, device):
+        if is_out_of_memory(error, device):
             raise
         raise config_error(
             "loader.drop_last",

@@ -86,7 +86,9 @@ def _build_optimizer(
         except WorkloadError as error:
             # Torch refuses some devices and dtypes with a RuntimeError when it is constructed.
             if isinstance(error.__cause__, RuntimeError):
-                raise UnsupportedSetting(f"fused_optimizer: {error}") from error.__cause__
+                raise UnsupportedSetting(
+                    "fused_optimizer", f"fused_optimizer: {error}"
+                ) from error.__cause__
             raise
     if not isinstance(optimizer, torch.optim.Optimizer):
         _refuse("optimizer", target, optimizer, "a torch.optim.Optimizer")
@@ -97,8 +99,9 @@ def _require_fused(target: functools.partial[Any]) -> None:
     parameters = inspect.signature(target.func).parameters.values()
     if not any(p.name == "fused" or p.kind is p.VAR_KEYWORD for p in parameters):
         raise UnsupportedSetting(
+            "fused_optimizer",
             f"fused_optimizer: {_name(target)} has no argument 'fused'. "
-            "Leave it out of the search with search_space.fused_optimizer=null."
+            "Leave it out of the search with search_space.fused_optimizer=null.",
         )
 
 
