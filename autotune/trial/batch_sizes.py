@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from autotune.workloads.batch import batch_bytes
+from autotune.workloads.batch import batch_bytes, batch_size_of
 
 VARYING = 1.1
 """From this ratio of widest to mean on, batches are said to vary. Fixed shapes have exactly 1."""
@@ -18,6 +18,12 @@ class BatchSizes:
         self._count = 0
         self._total = 0
         self._largest = 0
+        self._last: int | None = None
+
+    @property
+    def last_samples(self) -> int | None:
+        """Samples of the batch that came last; None before the first one."""
+        return self._last
 
     @property
     def largest_bytes(self) -> int | None:
@@ -27,6 +33,7 @@ class BatchSizes:
     def add(self, batch: Any) -> None:
         """Count a batch."""
         size = batch_bytes(batch)
+        self._last = batch_size_of(batch)
         self._count += 1
         self._total += size
         self._largest = max(self._largest, size)

@@ -18,7 +18,6 @@ from autotune.errors import (
     AutotuneError,
     ConfigError,
     NonFiniteLoss,
-    UnsupportedSetting,
     WorkerDied,
     chain,
 )
@@ -190,12 +189,12 @@ def _kind_by_type(error: BaseException, device: torch.device | None) -> FailureK
         return FailureKind.OUT_OF_MEMORY
     if _is_broken(error, device):  # then whoever raised may have met something else than the fault
         return FailureKind.CRASH
-    if _setting(error) is not None:
-        return FailureKind.UNSUPPORTED
     if isinstance(error, NonFiniteLoss):
         return FailureKind.NON_FINITE
     if isinstance(error, ConfigError):
         return FailureKind.BAD_SETTING
+    if _setting(error) is not None:
+        return FailureKind.UNSUPPORTED
     if isinstance(error, AutotuneError):
         return FailureKind.USER_ERROR
     if _is_of_compiler(error, frames):
@@ -218,8 +217,8 @@ def _death(error: BaseException) -> WorkerDied | None:
 
 def _setting(error: BaseException) -> str | None:
     """Return the setting whose value alone an error is about, or None."""
-    if isinstance(error, UnsupportedSetting):
-        return error.setting
+    if isinstance(error, AutotuneError):
+        return getattr(error, "setting", None)
     if _cannot_be_sent(_frames(error)):
         return "num_workers"
     return "pin_memory" if _PINNING in str(error) else None

@@ -18,6 +18,12 @@ from autotune.trial.first_steps import FirstSteps, SkipCounter, StepWatch
 from autotune.workloads.batch import batch_size_of, fingerprint, to_device
 from autotune.workloads.forward import forward_loss
 from autotune.workloads.model import prepare_model
+from autotune.workloads.trainable import (
+    check_gradients,
+    check_loss,
+    check_model,
+    check_optimizer,
+)
 from autotune.workloads.workload import Workload
 
 
@@ -54,11 +60,13 @@ class TrainingJob:
         built = workload.build_model()
         self._weights = fingerprint(built.state_dict()) if watched_steps else ""
         model = built.to(device).train()
+        check_model(model)
         self._model = prepare_model(model, settings)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self._optimizer = workload.build_optimizer(
             model.parameters(), fused=settings.fused_optimizer
         )
+        check_optimizer(self._optimizer)
         self._scaler = grad_scaler(settings.precision, device.type)
         self._watch = StepWatch(watched_steps, model.parameters())
         self._skips = SkipCounter(self._optimizer) if self._scaler.is_enabled() else None
@@ -85,9 +93,13 @@ class TrainingJob:
         with autocast(self._settings.precision, self._device.type):
             loss = forward_loss(self._workload, self._model, batch)
         timer.mark(Mark.FORWARD)
+        if self.steps_taken == 0:
+            check_loss(loss)
         self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         self._watch.see(loss)
         timer.mark(Mark.BACKWARD)
+        if self.steps_taken == 0:
+            check_gradients(self._optimizer)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         if self._skips is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,7 @@ from autotune.trial.judge import judge_alone
 from autotune.trial.loading import drain, loader_window
 from autotune.trial.resident import Ceiling, measure_ceiling, warm_up
 from autotune.trial.score import Score
-from autotune.trial.tail import tail_samples, train_tail, untried_note
+from autotune.trial.tail import blamed_on_the_tail, tail_samples, train_tail, untried_note
 from autotune.workloads.batch import fingerprint
 from autotune.workloads.workload import Workload
 
@@ -110,15 +111,23 @@ class Probe:
             loader = build_loader(workload, request.settings, seed=request.seed)
             self._batches = self._sizes.watch(endless(loader))
             del resident
-            step_s = self._drain(job)
+            with self._telling_tail():
+                step_s = self._drain(job)
         score = Score(bench, job, self._batches, self._compiling)
         steps_before = job.steps_taken
-        window = score.window(step_s, ceiling.throughput)
+        with self._telling_tail():
+            window = score.window(step_s, ceiling.throughput)
         measured = self._record(job, workload, window, ceiling, steps_before)
         measured = replace(measured, repeated_windows=score.repeated)
         self._scored(measured)
         measured = self._with_trace(measured, job)
         return measured if workload.resident else self._with_loader_alone(measured)
+
+    def _telling_tail(self) -> AbstractContextManager[None]:
+        bench = self._bench
+        return blamed_on_the_tail(
+            lambda: self._sizes.last_samples, bench.request.settings, bench.device
+        )
 
     def _drain(self, job: TrainingJob) -> float:
         """Start the loader and use up what it prepares ahead; return a typical step's seconds."""
@@ -190,7 +199,12 @@ class Probe:
             return None
         with bench.part("warmup_s", "tail batch"):
             batch = itertools.repeat(job.place(resident_batch(workload, samples)))
-            train_tail(partial(bench.one_step, job, batch), samples, settings, bench.device)
+
+            def step() -> None:
+                bench.one_step(job, batch)
+                job.loss_value()
+
+            train_tail(step, samples, settings, bench.device)
         return samples
 
     def _memory(self, tail: int | None) -> MemoryUse:

@@ -6,17 +6,21 @@ and a new shape may need memory of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset
 
-from autotune.errors import config_error
+from autotune.errors import ConfigError, config_error
+from autotune.measurement import FailureKind
 from autotune.settings import CompileMode, Settings
 from autotune.trial import failures
-from autotune.trial.out_of_memory import is_out_of_memory
 from autotune.workloads.workload import Workload
+
+_OF_THE_BATCH = (FailureKind.USER_ERROR, FailureKind.NON_FINITE)
+"""Failures of a step that its few samples may be the reason for."""
 
 
 def tail_samples(workload: Workload, batch_size: int) -> int | None:
@@ -36,6 +40,12 @@ def untried_note(samples: int, settings: Settings) -> str | None:
     )
 
 
+class UntrainableTail(ConfigError):  # noqa: N818 - names what it is
+    """The last, partial batch of a pass cannot be trained."""
+
+    setting = "batch_size"
+
+
 def train_tail(
     step: Callable[[], Any], samples: int, settings: Settings, device: torch.device
 ) -> None:
@@ -44,27 +54,59 @@ def train_tail(
     cuDNN's search is off meanwhile: it takes seconds for a new shape.
 
     Args:
-        step: Trains it, and waits for the device.
+        step: Trains it, waits for the device, and looks at the loss.
         samples: Samples in it.
         settings: What it is trained with.
         device: Where.
 
     Raises:
-        ConfigError: It cannot be trained. Lack of memory comes out as it is.
+        UntrainableTail: It cannot be trained. Lack of memory comes out as it is.
     """
     searching = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = False
     try:
         step()
     except Exception as error:
-        if is_out_of_memory(error, device):
+        if failures.classify(error, device) not in _OF_THE_BATCH:
             raise
-        raise config_error(
-            "loader.drop_last",
-            False,
-            f"true, since the last batch of a pass holds {samples} of {settings.batch_size} "
-            f"samples and cannot be trained ({failures.explain(error)})",
-            todo="Use loader.drop_last=true, or a batch_size that leaves no such rest.",
-        ) from error
+        raise _untrainable(samples, settings, error) from error
     finally:
         torch.backends.cudnn.benchmark = searching
+
+
+@contextmanager
+def blamed_on_the_tail(
+    samples: Callable[[], int | None], settings: Settings, device: torch.device
+) -> Iterator[None]:
+    """Tell an error as the tail batch's where one was the last that came.
+
+    A stream, or a window as long as a pass, meets it before `train_tail` does.
+
+    Args:
+        samples: Tells the samples of the last batch; None before the first.
+        settings: What is trained with.
+        device: Where.
+
+    Raises:
+        UntrainableTail: The last batch was a smaller one, and it cannot be trained.
+    """
+    try:
+        yield
+    except Exception as error:
+        last = samples()
+        if last is None or last >= settings.batch_size:
+            raise
+        if failures.classify(error, device) not in _OF_THE_BATCH:
+            raise
+        raise _untrainable(last, settings, error) from error
+
+
+def _untrainable(samples: int, settings: Settings, error: Exception) -> UntrainableTail:
+    told = config_error(
+        "loader.drop_last",
+        False,
+        f"true, since the last batch of a pass holds {samples} of {settings.batch_size} "
+        f"samples and cannot be trained ({failures.explain(error)})",
+        todo="Use loader.drop_last=true, or a batch_size that leaves no such rest.",
+    )
+    return UntrainableTail(str(told))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,18 @@ _DRAWS = 50
 """Random points looked at before the whole space is."""
 
 _SAME_FAILURES = 3
-"""Trials in a row failing alike that end the search."""
+"""Trials in a row failing alike that end the search, where nothing in their settings explains
+it."""
 
-_NOT_THE_SETTINGS = (FailureKind.USER_ERROR, FailureKind.DATASET_ERROR, FailureKind.CRASH)
-"""Failures that lie in the job rather than in its settings when they repeat."""
+_HOPELESS = 6
+"""Trials in a row failing alike that end it although a value of theirs may be to blame."""
+
+_OF_THE_SETTINGS = (
+    FailureKind.OUT_OF_MEMORY,
+    FailureKind.BAD_SETTING,
+    FailureKind.TIME_LIMIT,
+)
+"""Failures that lie in the settings, or in the budget, however often they repeat."""
 
 _NEAR_BEST = 0.9
 """Share of the best throughput from which on a trace, the loader's own rate or a check is worth its
@@ -118,7 +127,7 @@ class Search:
         self._ledger = session.ledger
         self._rules = rules
         self._rng = random.Random(seed)
-        self._noted: set[tuple[str, object]] = set()
+        self._noted: set[str] = set()
         self._recent: list[TrialRecord] = []
 
     def limit_s(self) -> float | None:
@@ -170,23 +179,40 @@ class Search:
     def _end(self) -> StudyEnd | None:
         if self._rules.trials is not None and self._ledger.searched >= self._rules.trials:
             return StudyEnd.TRIALS
-        last = [record.failure for record in self._recent[-_SAME_FAILURES:]]
-        kinds = {failure.failure if failure is not None else None for failure in last}
-        if len(last) == _SAME_FAILURES and len(kinds) == 1 and last[-1] is not None:
-            failure = last[-1]
-            if failure.failure in _NOT_THE_SETTINGS:
-                kind = failure.failure.value.replace("_", " ")
-                self._session.note(
-                    f"the search was ended: {_SAME_FAILURES} trials in a row failed with a "
-                    f"{kind}: {failure.message}"
-                )
-                return StudyEnd.FAILURES
-        return None
+        return StudyEnd.FAILURES if self._fails_alike() else None
+
+    def _fails_alike(self) -> bool:
+        """Return whether trial after trial failed for a reason that is not in its settings."""
+        alike = list(itertools.takewhile(self._is_like_the_last, reversed(self._recent)))
+        if len(alike) < _SAME_FAILURES:
+            return False
+        exclusions = self._ledger.exclusions
+        if exclusions.reason(alike[0].settings) is not None:
+            return False  # a value was to blame, and no trial has it from here on
+        suspicious = all(map(exclusions.blame.is_under_suspicion, alike[:_SAME_FAILURES]))
+        if suspicious and len(alike) < _HOPELESS:
+            return False
+        failure = alike[0].failure
+        if failure is not None:
+            kind = failure.failure.value.replace("_", " ")
+            self._session.note(
+                f"the search was ended: {len(alike)} trials in a row failed with a {kind}: "
+                f"{failure.message}"
+            )
+        return True
+
+    def _is_like_the_last(self, record: TrialRecord) -> bool:
+        last = self._recent[-1].failure
+        if record.failure is None or last is None or last.failure in _OF_THE_SETTINGS:
+            return False
+        return record.failure.failure is last.failure
 
     def _propose(self) -> tuple[optuna.Trial | None, Settings] | None:
         """Return untried settings, with the sampler's trial if they are from there, or None."""
-        if (step := self._step()) is not None:
-            return None, step
+        settling = self._ledger.exclusions.blame.settling(self._space)
+        for settings in itertools.chain(settling, self._steps()):
+            if self._ledger.untried(settings):
+                return None, settings
         for _ in range(_PATIENCE):
             trial, settings = self._study.ask()
             if (known := self._ledger.known(settings)) is not None:
@@ -199,13 +225,12 @@ class Search:
         drawn = self._draw()
         return None if drawn is None else (None, drawn)
 
-    def _step(self) -> Settings | None:
-        """Return a step from the best, as long as it is their turn and there is one untried."""
+    def _steps(self) -> Iterable[Settings]:
+        """Return the steps from the best, as long as it is their turn."""
         best = self._ledger.best
         if self._ledger.proposed >= self._rules.guided or best is None or best.measurement is None:
-            return None
-        steps = steps_from(best.measurement, self._space)
-        return next((settings for settings in steps if self._ledger.untried(settings)), None)
+            return ()
+        return steps_from(best.measurement, self._space)
 
     def _draw(self) -> Settings | None:
         """Return a random untried point of the space, or None when there is none left."""
@@ -246,8 +271,7 @@ class Search:
         return tell
 
     def _note_removed(self) -> None:
-        for value, why in self._ledger.exclusions.removed.items():
-            if value not in self._noted:
-                self._noted.add(value)
-                knob, word = value
-                self._session.note(f"{knob}={str(word).lower()} is left out from here on: {why}")
+        for what, why in self._ledger.exclusions.removed.items():
+            if what not in self._noted:
+                self._noted.add(what)
+                self._session.note(f"{what} is left out from here on: {why}")

@@ -57,7 +57,7 @@ def forward_loss(workload: Workload, model: torch.nn.Module, batch: Any) -> torc
     if not isinstance(result, torch.Tensor) or result.numel() != 1:
         raise WorkloadError(
             f"{'model' if loss is None else 'loss'}: got {_describe(result)} as the loss; "
-            "expected a tensor with one element."
+            f"expected a tensor with one element. {_remedy(result)}"
         )
     return result
 
@@ -76,9 +76,21 @@ def _own_loss(output: Any) -> Any:
     )
 
 
+def _remedy(result: Any) -> str:
+    if isinstance(result, torch.Tensor):
+        return "Reduce it, for example with .mean()."
+    if isinstance(result, (int, float)):
+        return "Return the tensor itself, not its .item()."
+    if result is None:
+        return "Return it."
+    return "Return nothing but the loss."
+
+
 def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, Mapping):
         return f"a {type(value).__name__} with keys {sorted(map(str, value))}"
+    if value is None:
+        return "None"
     return f"a {type(value).__name__}"

@@ -63,7 +63,7 @@ def test_a_loss_that_is_no_number_is_no_lack_of_memory(make_measured: Make) -> N
     record = make_measured(FANCY, last_loss=float("nan"), infeasible="not a number")
     exclusions = taught(record)
     assert not lacks_memory(record)
-    assert exclusions.removed == {("precision", "bf16"): "non finite in trial 0"}
+    assert exclusions.blame.removed == {("precision", "bf16"): "non finite in trial 0"}
     read_back = make_measured(FANCY, last_loss=None, infeasible="not a number")
     assert not lacks_memory(read_back)
 
@@ -72,10 +72,10 @@ def test_other_numbers_than_fp32_put_all_arithmetic_under_suspicion(make_measure
     differs = NumericsReport(losses=(5.0,), reference=(7.0,), difference=0.3, failed="differs")
     record = make_measured(FANCY, infeasible="differs", numerics=differs)
     assert not lacks_memory(record)
-    assert taught(record).removed == {}
+    assert taught(record).blame.removed == {}
     fused = make_measured(replace(PLAIN, fused_optimizer=True), number=1)
     images = make_measured(replace(PLAIN, channels_last=True), number=2)
-    assert taught(record, fused, images).removed == {
+    assert taught(record, fused, images).blame.removed == {
         ("precision", "bf16"): "other numbers than fp32 in trial 0"
     }
 
@@ -84,7 +84,7 @@ def test_other_numbers_than_fp32_put_all_arithmetic_under_suspicion(make_measure
 def test_a_compile_mode_that_fails_is_removed(make_failure: Make, kind: FailureKind) -> None:
     compiled = replace(FANCY, compile=CompileMode.MAX_AUTOTUNE)
     exclusions = taught(make_failure(compiled, kind, stage="compile"))
-    assert list(exclusions.removed) == [("compile", "max-autotune")]
+    assert list(exclusions.blame.removed) == [("compile", "max-autotune")]
     reason = exclusions.reason(replace(PLAIN, compile=CompileMode.MAX_AUTOTUNE))
     assert reason is not None
     assert reason.startswith("compile=max-autotune does not work here")
@@ -97,13 +97,13 @@ def test_a_compile_mode_that_worked_elsewhere_stays(
     compiled = replace(PLAIN, compile=CompileMode.DEFAULT)
     larger = replace(compiled, batch_size=128)
     exclusions = taught(make_measured(compiled), make_failure(larger, FailureKind.COMPILE_FAILED))
-    assert exclusions.removed == {}
+    assert exclusions.blame.removed == {}
 
 
 def test_a_time_limit_outside_of_compiling_removes_nothing(make_failure: Make) -> None:
     compiled = replace(FANCY, compile=CompileMode.MAX_AUTOTUNE)
     for settings in (FANCY, compiled):
-        assert taught(make_failure(settings, FailureKind.TIME_LIMIT)).removed == {}
+        assert taught(make_failure(settings, FailureKind.TIME_LIMIT)).blame.removed == {}
 
 
 def test_a_model_that_raises_under_autocast_loses_that_precision_only(
@@ -111,25 +111,25 @@ def test_a_model_that_raises_under_autocast_loses_that_precision_only(
 ) -> None:
     autocast = replace(PLAIN, precision=Precision.BF16)
     exclusions = taught(make_measured(PLAIN), make_failure(autocast, FailureKind.USER_ERROR))
-    assert list(exclusions.removed) == [("precision", "bf16")]
+    assert list(exclusions.blame.removed) == [("precision", "bf16")]
 
 
 def test_two_suspects_are_kept_until_one_of_them_works(
     make_failure: Make, make_measured: Make
 ) -> None:
     exclusions = taught(make_failure(FANCY, FailureKind.UNSUPPORTED))
-    assert exclusions.removed == {}
+    assert exclusions.blame.removed == {}
     exclusions.learn(make_measured(replace(PLAIN, precision=Precision.BF16)))
-    assert exclusions.removed == {}
+    assert exclusions.blame.removed == {}
     exclusions.learn(make_measured(replace(PLAIN, channels_last=True)))
-    assert list(exclusions.removed) == [("fused_optimizer", True)]
+    assert list(exclusions.blame.removed) == [("fused_optimizer", True)]
     assert exclusions.reason(replace(PLAIN, fused_optimizer=True)) is not None
     assert exclusions.reason(PLAIN) is None
 
 
 def test_non_finite_blames_the_precision(make_failure: Make) -> None:
     exclusions = taught(make_failure(FANCY, FailureKind.NON_FINITE))
-    assert list(exclusions.removed) == [("precision", "bf16")]
+    assert list(exclusions.blame.removed) == [("precision", "bf16")]
 
 
 @pytest.mark.parametrize(
@@ -137,5 +137,5 @@ def test_non_finite_blames_the_precision(make_failure: Make) -> None:
 )
 def test_other_failures_remove_nothing(make_failure: Make, kind: FailureKind) -> None:
     exclusions = taught(make_failure(replace(FANCY, compile=CompileMode.DEFAULT), kind))
-    assert exclusions.removed == {}
+    assert exclusions.blame.removed == {}
     assert exclusions.reason(FANCY) is None
