@@ -17,12 +17,31 @@ from autotune.errors import ConfigError, config_error, nearest
 from autotune.settings import KNOBS, CompileMode, Precision, knob_value
 
 _STRICT = ConfigDict(extra="forbid")
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Share = Annotated[float, Field(gt=0, lt=1)]
-_Count = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(strict=True, gt=0, lt=1)]
+# Strict: true is no number here, though Python would take it for 1.
+_Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
 
 OPEN_SECTIONS = ("model", "data", "loss", "optimizer")
 """Sections that are `_target_` plus any keyword arguments of the callable."""
+
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "string": "a text",
+    "tuple": "a list of values",
+    "missing": "a value, which must be given",
+}
+"""What is allowed where pydantic's type of error begins so."""
+
+_LIMITS = {
+    "greater_than": "greater than {gt:g}",
+    "greater_than_equal": "of at least {ge:g}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "of at most {le}",
+}
 
 AUTO = "auto"
 """Word for a value that is worked out from the machine and the job."""
@@ -46,9 +65,9 @@ class ProbeConfig:
     """The window ends once the interval's half-width is below this share of the throughput."""
     window_s: _Seconds = 8.0
     """Time cap of the window."""
-    min_blocks: Annotated[int, Field(ge=2)] = 6
+    min_blocks: Annotated[int, Field(strict=True, ge=2, le=1_000_000)] = 6
     """Blocks needed before the interval is believed."""
-    min_steps: Annotated[int, Field(ge=2)] = 3
+    min_steps: Annotated[int, Field(strict=True, ge=2, le=1_000_000)] = 3
     """Steps measured even when the time cap has passed."""
     warmup_s: _Seconds = 30.0
     """Time cap of draining the batches that the workers prepared before the window."""
@@ -82,9 +101,9 @@ class SearchConfig:
     """tpe, gp, random, grid or brute_force."""
     pruning: str = "racing"
     """racing (stop a trial whose whole interval is below the best) or none."""
-    guided_trials: Annotated[int, Field(ge=0)] = 4
+    guided_trials: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 4
     """Trials that go one step from the best (one knob, one value up) before the sampler's own."""
-    startup_trials: Annotated[int, Field(ge=0)] = 4
+    startup_trials: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 4
     """Trials before the sampler's model is used; those before it, baseline and guided ones
     included, count as well."""
     expert_guess: bool = True
@@ -129,9 +148,9 @@ class BudgetConfig:
 class ConfirmationConfig:
     """Interleaved re-measurement of baseline and best in fresh processes."""
 
-    min_rounds: Annotated[int, Field(ge=3)] = 3
+    min_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 3
     """Rounds in which each of them is measured once."""
-    max_rounds: Annotated[int, Field(ge=3)] = 6
+    max_rounds: Annotated[int, Field(strict=True, ge=3, le=1000)] = 6
     """Rounds at most, while the verdict is not clear and time is left."""
     rel_halfwidth: _Share = 0.01
     """As `probe.rel_halfwidth`, for the confirmation's windows: twice as sharp, since the headline
@@ -152,7 +171,7 @@ class NumericsConfig:
 
     guard: bool = True
     """Hold the first losses of fast settings against fp32 eager; false to trust every setting."""
-    steps: Annotated[int, Field(ge=2, le=100)] = 8
+    steps: Annotated[int, Field(strict=True, ge=2, le=100)] = 8
     """Steps on one batch that are compared, fewer where steps are slow."""
 
     @property
@@ -254,7 +273,7 @@ class Config:
     output: OutputConfig = field(default_factory=OutputConfig)
     device: str = AUTO
     """auto, cpu, cuda, or one device such as cuda:1."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
 
     def __post_init__(self) -> None:
         kind, _, index = self.device.partition(":")
@@ -389,8 +408,19 @@ def _explain(error: ValidationError) -> ConfigError:
         return config_error(
             key, first["input"], ", ".join(known), suggestion=nearest(path[-1], known)
         )
-    message = first["msg"][0].lower() + first["msg"][1:]
-    return config_error(key, first.get("input"), message.removeprefix("input should be "))
+    return config_error(key, first.get("input"), _allowed(first["type"], first.get("ctx", {}), key))
+
+
+def _allowed(kind: str, limits: Mapping[str, Any], key: str) -> str:
+    """Return what is allowed, for an error of pydantic's by its type and limits."""
+    if kind.startswith(("dataclass", "mapping", "dict")):
+        return f"keys below it, as in {key}.name=value"
+    if kind in _LIMITS:
+        return "a number " + _LIMITS[kind].format(**limits)
+    for start, words in _WORDS.items():
+        if kind.startswith(start):
+            return words
+    return f"another kind of value ({kind.replace('_', ' ')})"
 
 
 def _known_keys(path: list[str]) -> list[str]:

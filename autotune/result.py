@@ -177,6 +177,8 @@ class StudyResult:
         elapsed_s: Wall seconds of the whole study.
         notes: What the reader should know, in words.
         objective: What was maximised.
+        configured: The user's own settings as configured, where those do not fit into memory and
+            the baseline has a smaller batch; None where the baseline is what they are.
     """
 
     study: str
@@ -196,6 +198,12 @@ class StudyResult:
     elapsed_s: float
     notes: tuple[str, ...] = ()
     objective: Objective = Objective()
+    configured: Settings | None = None
+
+    @property
+    def yours(self) -> Settings:
+        """The user's own settings, whether they fit into memory or not."""
+        return self.baseline.settings if self.configured is None else self.configured
 
     @property
     def break_even(self) -> BreakEven | None:
@@ -224,3 +232,12 @@ class StudyResult:
             trial.failure.failure.value for trial in self.trials if trial.failure is not None
         )
         return dict(kinds.most_common())
+
+    @property
+    def first_failures(self) -> dict[str, TrialRecord]:
+        """The first failed trial of each kind, the most frequent kind first."""
+        first: dict[str, TrialRecord] = {}
+        for trial in self.trials:
+            if trial.failure is not None:
+                first.setdefault(trial.failure.failure.value, trial)
+        return {kind: first[kind] for kind in self.failures}

@@ -58,7 +58,7 @@ def _tables(result: StudyResult) -> Iterator[str]:
 
 
 def _changes(result: StudyResult) -> str:
-    before, after = result.baseline.settings.as_dict(), result.recommended.as_dict()
+    before, after = result.yours.as_dict(), result.recommended.as_dict()
     changed = [knob for knob in KNOBS if before[knob] != after[knob]]
     if not changed:
         return "Nothing to change: your settings stay as they are."
@@ -75,7 +75,10 @@ def _sentences(result: StudyResult) -> Iterator[str]:
     yield from compiling(result)
     if result.failures:
         kinds = ", ".join(f"{times} {kind}" for kind, times in result.failures.items())
+        kind, first = next(iter(result.first_failures.items()))
         yield f"failed trials: {kinds} (why: in the summary)"
+        if first.failure is not None:
+            yield f"the first {kind}, in trial {first.number:03d}: {first.failure.message}"
 
 
 def _files(tuned: Path, summary: Path, view: str | None, address: str | None) -> str:

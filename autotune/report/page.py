@@ -65,19 +65,20 @@ def markdown(result: StudyResult, *, view: str | None, address: str | None = Non
 
 
 def _settings(result: StudyResult) -> str:
-    before, after = result.baseline.settings.as_dict(), result.recommended.as_dict()
+    before, after = result.yours.as_dict(), result.recommended.as_dict()
     rows = [
         [knob, yaml_word(before[knob]), yaml_word(after[knob])]
         for knob in KNOBS
         if before[knob] != after[knob]
     ]
     if not rows:
-        return f"Nothing changes: {result.baseline.settings.label()}"
+        return f"Nothing changes: {result.yours.label()}"
     same = ", ".join(
         f"{knob}={yaml_word(after[knob])}" for knob in KNOBS if before[knob] == after[knob]
     )
     unchanged = f"\n\nUnchanged: {same}" if same else ""
-    changed = table(["setting", "baseline", "recommended"], rows)
+    yours = "baseline" if result.configured is None else "yours"
+    changed = table(["setting", yours, "recommended"], rows)
     if before["batch_size"] != after["batch_size"]:
         unchanged += (
             "\n\nThe batch size changes what an optimizer step sees: set the learning rate for the "
@@ -145,9 +146,9 @@ def _scores(arms: tuple[ArmResult, ...], unit: str) -> str:
 
 def _failures(result: StudyResult) -> str:
     lines = []
-    for kind, times in result.failures.items():
-        first = next(t for t in result.trials if t.failure and t.failure.failure == kind)
+    for kind, first in result.first_failures.items():
         message = first.failure.message if first.failure else numbers.MISSING
+        times = result.failures[kind]
         lines.append(f"{kind}: {times}, the first in trial {first.number:03d}: {message}")
     return _bullets(tuple(lines))
 

@@ -16,8 +16,6 @@ from autotune.statistics import (
     Verdict,
 )
 
-KEEP = "Keep your settings"
-
 
 def headline(result: StudyResult) -> str:
     """Return the outcome in one or two sentences."""
@@ -43,7 +41,7 @@ def _confirmed(result: StudyResult, confirmation: Confirmation) -> str:
         Verdict.SLOWER: f"the best of the search was {word.worse} when measured again",
     }.get(result.verdict, f"the best found is not clearly {word.better}")
     return (
-        f"{KEEP}: {found}: {times} your {result.objective.name}, {rounds}."
+        f"{_keep(result)}: {found}: {times} your {result.objective.name}, {rounds}."
         f"{_stricter(confirmation.versus_baseline)}"
     )
 
@@ -78,11 +76,20 @@ def _unbeaten(result: StudyResult) -> str:
     until = " before the study was interrupted" if interrupted else ""
     yours = f"They give {_search_score(result, result.baseline)}."
     if not others:
-        return f"{KEEP}: no other was tried{until}. {yours}"
+        return f"{_keep(result)}: no other was tried{until}. {yours}"
     worked = any(trial.measurement is not None for trial in others)
     better = _words(result.objective).better
     found = f"no other was {better}" if worked else "no other could be measured"
-    return f"{KEEP}: {found}, of {len(others)} tried{until}. {yours}"
+    return f"{_keep(result)}: {found}, of {len(others)} tried{until}. {yours}"
+
+
+def _keep(result: StudyResult) -> str:
+    if result.configured is None:
+        return "Keep your settings"
+    return (
+        f"Keep your settings but for the batch size: your {result.yours.batch_size} does not fit "
+        f"into memory, {result.baseline.settings.batch_size} does"
+    )
 
 
 def _unconfirmed(result: StudyResult) -> str:
@@ -90,7 +97,7 @@ def _unconfirmed(result: StudyResult) -> str:
     start = (
         "Not confirmed: the study was interrupted before baseline and best were measured again"
         if interrupted
-        else f"{KEEP}: the best found could not be measured again"
+        else f"{_keep(result)}: {_why_not_again(result)}"
     )
     best, baseline = result.best.score, result.baseline.score
     times = Estimate(best / baseline) if best and baseline else None
@@ -99,6 +106,26 @@ def _unconfirmed(result: StudyResult) -> str:
         f"{_search_score(result, result.best)} against {_search_score(result, result.baseline)}; "
         "take it as a hint."
     )
+
+
+def _why_not_again(result: StudyResult) -> str:
+    """Return what became of the best found in the confirmation."""
+    again = [
+        trial
+        for trial in result.trials
+        if trial.role is Role.CONFIRMATION
+        and trial.settings == result.best.settings
+        and trial.score is None
+    ]
+    if not again:
+        return "the best found could not be measured again"
+    failure = again[-1].failure
+    if failure is None:
+        return (
+            f"the best found cannot be used, as measuring it again showed: {again[-1].infeasible}"
+        )
+    kind = failure.failure.value.replace("_", " ")
+    return f"the best found failed when it was measured again ({kind}: {failure.message})"
 
 
 def _arm_score(result: StudyResult, confirmation: Confirmation, arm: Arm) -> str:

@@ -140,7 +140,11 @@ def _baseline_error(record: TrialRecord, limit_s: float, plan: TimePlan) -> Auto
             "objective.metric: got energy, but the device does not tell its energy; use throughput"
         )
     if failure is None:
-        return WorkloadError(f"the baseline cannot be used: {record.infeasible}")
+        return WorkloadError(
+            f"the baseline cannot be used ({record.settings.describe()}): non finite: "
+            f"{record.infeasible}. Other settings would be held against these numbers: see that "
+            "the job learns as it is (learning rate, loss, weights), or change baseline.precision."
+        )
     if failure.failure is FailureKind.TIME_LIMIT:
         return _out_of_time("the baseline was not measured", failure, limit_s, plan)
     return _workload_error(f"the baseline failed ({record.settings.describe()})", failure)

@@ -265,6 +265,7 @@ class Tuner:
             elapsed_s=self._session.clock() - self._start_s,
             notes=tuple(self._session.notes),
             objective=self._session.runner.objective,
+            configured=None if job.configured == baseline.settings else job.configured,
         )
 
     def _make_folder(self) -> None:
