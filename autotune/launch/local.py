@@ -16,6 +16,7 @@ import psutil
 
 from autotune.interrupts import held_interrupts
 from autotune.launch.launcher import Progress, ScoredInterrupt
+from autotune.measure.deaths import OomKills, ending, lacks_memory
 from autotune.measurement import (
     FailureKind,
     JobFacts,
@@ -117,6 +118,7 @@ def _listen(
         KeyboardInterrupt: Ctrl-C; a `ScoredInterrupt` once there is a score.
     """
     deadline = time.monotonic() + request.limit_s
+    kills = OomKills()
     stage = "start"
     scored: Measurement | None = None
     try:
@@ -138,7 +140,7 @@ def _listen(
             try:
                 message = receiver.recv_bytes()
             except (EOFError, OSError):
-                failure = _died(process, request, stage)
+                failure = _died(process, request, stage, kills)
                 return failure if scored is None else without_extras(scored, stage, failure.message)
             if message[:1] == STAGE:
                 stage = message[1:].decode()
@@ -155,16 +157,14 @@ def _listen(
         raise ScoredInterrupt(kept) from interrupt
 
 
-def _died(process: ForkServerProcess, request: TrialRequest, stage: str) -> TrialFailure:
+def _died(
+    process: ForkServerProcess, request: TrialRequest, stage: str, kills: OomKills
+) -> TrialFailure:
     process.join(END_S)
-    code = process.exitcode
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        hint = " (the kernel's out-of-memory killer, most likely)" if name == "SIGKILL" else ""
-        text = f"the trial's process died of {name}{hint}"
-    else:
-        text = f"the trial's process ended without a result (exit code {code})"
-    return _failure(request, FailureKind.CRASH, stage, f"{text} during {stage}; see log.txt")
+    code, killed = process.exitcode, kills.since()
+    kind = FailureKind.OUT_OF_MEMORY if lacks_memory(code, killed) else FailureKind.CRASH
+    text = f"the trial's process {ending(code, killed)} during {stage}, without a result"
+    return _failure(request, kind, stage, f"{text}; see log.txt")
 
 
 def _failure(request: TrialRequest, kind: FailureKind, stage: str, message: str) -> TrialFailure:
