@@ -172,7 +172,22 @@ def program_of(settings: Settings) -> Settings:
 def infeasible(measurement: Measurement) -> str | None:
     """Return why a measured setting must not be used, or None when it may."""
     numerics = measurement.numerics
-    return lacks_memory(measurement) or (numerics.failed if numerics is not None else None)
+    return (
+        lacks_memory(measurement)
+        or (numerics.failed if numerics is not None else None)
+        or not_compiled(measurement)
+    )
+
+
+def not_compiled(measurement: Measurement) -> str | None:
+    """Return why a setting that compiles was measured eagerly, or None where it was not.
+
+    Its speed is that of compile=off, and in a run its name would promise more.
+    """
+    found = measurement.compilation
+    if found is None or found.not_compiled is None:
+        return None
+    return f"not compiled, with compile={measurement.settings.compile}: {found.not_compiled}"
 
 
 def lacks_memory(measurement: Measurement) -> str | None:

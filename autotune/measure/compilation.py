@@ -112,6 +112,7 @@ class CompileObserver:
             recompiles_in_window=len(inside),
             recompile_reasons=_most_frequent(map(_recompile_reason, inside or again)),
             fell_back=self._fell_back(),
+            not_compiled=self._not_compiled(),
         )
 
     @property
@@ -193,6 +194,15 @@ class CompileObserver:
             found.append("ran without CUDA graphs because of " + "; ".join(skipped))
         return "; ".join(found) or None
 
+    def _not_compiled(self) -> str | None:
+        """Return why the job is none of the compiled kind; None where it is."""
+        given_up = [
+            each for each in filter(_failed, self._before + self._inside) if _at_limit(each)
+        ]
+        if given_up:
+            return "; ".join(_most_frequent(map(_why_eager, given_up)))
+        return "no part of the model was compiled" if self._graphs() == 0 else None
+
 
 def compile_notes(report: CompileReport) -> tuple[str, ...]:
     """Return what a reader of a trial's record should know of its compilation, in words."""
@@ -237,6 +247,10 @@ def _failed(entry: Any) -> bool:
     return getattr(entry, "fail_type", None) is not None
 
 
+def _at_limit(entry: Any) -> bool:
+    return bool(_LIMIT.search(getattr(entry, "fail_reason", None) or ""))
+
+
 def _is_recompile(entry: Any) -> bool:
     return getattr(entry, "recompile_reason", None) is not None
 
@@ -254,7 +268,7 @@ def _recompile_reason(entry: Any) -> str:
 
 def _why_eager(entry: Any) -> str:
     reason = getattr(entry, "fail_reason", None) or getattr(entry, "fail_type", None) or ""
-    if _LIMIT.search(reason):
+    if _at_limit(entry):
         return f"torch's limit of recompilations was reached, last by {_recompile_reason(entry)}"
     name = getattr(entry, "co_name", None) or "a function"
     return f"{name} runs uncompiled: {_at(_short(reason), _defined_at(entry))}"

@@ -22,6 +22,8 @@ class CompileReport:
         recompiles_in_window: Compilations inside the window: each of them slowed it.
         recompile_reasons: Why, at most a few: those of the window, where there are some.
         fell_back: Why the model, or a part of it, ran without compiling; None if all was compiled.
+        not_compiled: Why such a run is an eager one under another name: torch gave up at its limit
+            of recompilations, or compiled nothing. None where it is compiled, if not all of it.
     """
 
     compile_s: float
@@ -33,6 +35,7 @@ class CompileReport:
     recompiles_in_window: int = 0
     recompile_reasons: tuple[str, ...] = ()
     fell_back: str | None = None
+    not_compiled: str | None = None
 
     @property
     def cold(self) -> bool | None:

@@ -10,15 +10,16 @@ from autotune.result import TrialRecord
 from autotune.search.space import SearchSpace
 from autotune.settings import CompileMode, Settings
 
-_ARITHMETIC = ("precision", "compile", "fused_optimizer", "channels_last")
+ARITHMETIC = ("precision", "compile", "fused_optimizer", "channels_last")
+"""Settings that decide how numbers are computed, the likeliest to be to blame first."""
 
 _SUSPECTS: dict[FailureKind, tuple[str, ...]] = {
     FailureKind.COMPILE_FAILED: ("compile",),
     FailureKind.NON_FINITE: ("precision",),
-    FailureKind.UNSUPPORTED: _ARITHMETIC,
-    FailureKind.USER_ERROR: (*_ARITHMETIC, "batch_size"),
+    FailureKind.UNSUPPORTED: ARITHMETIC,
+    FailureKind.USER_ERROR: (*ARITHMETIC, "batch_size"),
     FailureKind.CRASH: (
-        *_ARITHMETIC,
+        *ARITHMETIC,
         "batch_size",
         "pin_memory",
         "cudnn_benchmark",
@@ -107,17 +108,17 @@ class Blame:
             needed = 2 if failure.failure in _BY_CHANCE else 1
             self._suspicions.append(_Suspicion(settings, knobs, what, number, needed))
 
-    def other_numbers(self, settings: Settings, what: str, number: int, *, compared: bool) -> None:
-        """Take in that these settings run, and do not learn what fp32 does.
+    def infeasible(
+        self, settings: Settings, what: str, knobs: tuple[str, ...], number: int
+    ) -> None:
+        """Take in that these settings run, and must not be used.
 
         Args:
             settings: What ran.
             what: What is wrong, in words.
+            knobs: Settings that may be the reason.
             number: Of the trial.
-            compared: With fp32, which all arithmetic may differ from; False for numbers that are
-                not finite, which are the precision's.
         """
-        knobs = _ARITHMETIC if compared else _SUSPECTS[FailureKind.NON_FINITE]
         self._suspicions.append(_Suspicion(settings, knobs, what, number))
 
     @property

@@ -5,13 +5,12 @@ from __future__ import annotations
 from autotune import objective
 from autotune.measurement import FailureKind
 from autotune.result import TrialRecord
-from autotune.search.blame import Blame
+from autotune.search.blame import ARITHMETIC, Blame
 from autotune.settings import Settings
 
 _TORCH_PREFETCH = 2
 """Batches per worker that DataLoader prefetches when no number is given."""
 
-_NOT_FINITE = "non finite"
 _OTHER_NUMERICS = "other numbers than fp32"
 
 
@@ -36,12 +35,21 @@ class Exclusions:
         elif record.failure is not None:
             self.blame.failed(record.settings, record.failure, record.number)
         elif record.infeasible is not None:
-            numerics = record.measurement.numerics if record.measurement is not None else None
-            compared = numerics is not None and numerics.difference is not None
-            what = _OTHER_NUMERICS if compared else _NOT_FINITE
-            self.blame.other_numbers(record.settings, what, record.number, compared=compared)
+            self._learn_infeasible(record)
         else:
             self.blame.worked(record.settings)
+
+    def _learn_infeasible(self, record: TrialRecord) -> None:
+        measurement = record.measurement
+        numerics = measurement.numerics if measurement is not None else None
+        compared = numerics is not None and numerics.difference is not None
+        what = "non finite"
+        knobs: tuple[str, ...] = ("precision",)
+        if measurement is not None and objective.not_compiled(measurement) is not None:
+            what, knobs = "not compiled", ("compile",)
+        if compared and numerics is not None and numerics.failed is not None:
+            what, knobs = _OTHER_NUMERICS, ARITHMETIC
+        self.blame.infeasible(record.settings, what, knobs, record.number)
 
     @property
     def removed(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ from autotune.request import TrialRequest
 
 if TYPE_CHECKING:
     from autotune.trial.probe import Probe
+    from autotune.workloads.workload import Workload
 
 STAGE = b"S"
 SCORED = b"M"
@@ -109,13 +110,15 @@ def _measure(
 
     from autotune.measure.deaths import OomKills
     from autotune.measure.device import resolve_device, synchronize
-    from autotune.measurement import Costs
+    from autotune.measurement import Costs, FailureKind
     from autotune.trial import failures
     from autotune.trial.inspect import inspect_job
     from autotune.trial.probe import Probe
+    from autotune.trial.second_look import reason_on_cpu
     from autotune.workloads.build import build_workload
 
     device: torch.device | None = None
+    workload: Workload | None = None
     probe: Probe | None = None
     kills = OomKills()
     try:
@@ -134,6 +137,10 @@ def _measure(
         return probe.run(workload)
     except BaseException as error:
         told = failures.diagnose(error, device, kills)
+        if told.kind is FailureKind.CRASH and workload is not None:
+            left_s = request.limit_s - (time.monotonic() - sent_at)
+            if (plain := reason_on_cpu(workload, request, left_s)) is not None:
+                told = replace(told, message=f"{told.message} On a CPU the same job says: {plain}")
         if stages.measurement is not None:
             return without_extras(stages.measurement, stages.last, told.message)
         return TrialFailure(

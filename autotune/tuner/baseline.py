@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError, BudgetError, ConfigError, OutputError, WorkloadError
 from autotune.launch.launcher import Launcher
 from autotune.measurement import FailureKind, JobFacts, TrialFailure
-from autotune.objective import NO_ENERGY
+from autotune.objective import NO_ENERGY, not_compiled
 from autotune.request import TrialRequest
 from autotune.result import Role, TrialRecord
 from autotune.search.exclusions import lacks_memory
@@ -138,6 +138,11 @@ def _baseline_error(record: TrialRecord, limit_s: float, plan: TimePlan) -> Auto
     if record.infeasible == NO_ENERGY:
         return ConfigError(
             "objective.metric: got energy, but the device does not tell its energy; use throughput"
+        )
+    if failure is None and (found := record.measurement) and (why := not_compiled(found)):
+        return WorkloadError(
+            f"the baseline cannot be used ({record.settings.describe()}): {why}. Use "
+            "baseline.compile=off."
         )
     if failure is None:
         return WorkloadError(

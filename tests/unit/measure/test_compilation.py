@@ -74,6 +74,7 @@ def test_a_whole_model_is_one_graph_and_raises_no_note():
     assert (inside, report.graphs, report.graph_breaks) == (0, 1, {})
     assert (report.recompiles_before, report.recompiles_in_window) == (0, 0)
     assert report.fell_back is None
+    assert report.not_compiled is None
     assert report.compile_s == 2.5
     assert compile_notes(report) == ()
 
@@ -120,12 +121,14 @@ def test_the_limit_of_recompilations_is_a_fall_back():
     assert "limit of recompilations" in report.fell_back
     assert "self.calls == 7" in report.fell_back
     assert "fell back" in compile_notes(report)[0]
+    assert "limit of recompilations" in report.not_compiled
 
 
 def test_a_model_of_which_nothing_is_compiled_fell_back():
     _, report = observe(CutInALoop(), [3, 3], [3])
     assert report.graphs == 0
     assert "graph_break()" in report.fell_back
+    assert report.not_compiled == "no part of the model was compiled"
 
 
 def test_a_suppressed_error_is_a_fall_back(monkeypatch):

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.measurement import FailureKind, NumericsReport
+from autotune.measurement import CompileReport, FailureKind, NumericsReport
+from autotune.objective import infeasible
 from autotune.result import TrialRecord
 from autotune.search.exclusions import Exclusions, lacks_memory
+from autotune.search.space import SearchSpace
 from autotune.settings import CompileMode, Precision, Settings
 
 Make = Callable[..., TrialRecord]
@@ -139,3 +141,106 @@ def test_other_failures_remove_nothing(make_failure: Make, kind: FailureKind) ->
     exclusions = taught(make_failure(replace(FANCY, compile=CompileMode.DEFAULT), kind))
     assert exclusions.blame.removed == {}
     assert exclusions.reason(FANCY) is None
+
+
+@pytest.mark.parametrize("kind", [FailureKind.WORKER_DIED, FailureKind.HANG])
+def test_workers_that_failed_twice_leave_none_of_them(
+    make_failure: Make, kind: FailureKind
+) -> None:
+    first = make_failure(replace(PLAIN, num_workers=4), kind, number=3)
+    exclusions = taught(first)
+    assert exclusions.removed == {}, "once may be chance"
+    exclusions.learn(make_failure(replace(PLAIN, num_workers=8), kind, number=5))
+    what = str(kind).replace("_", " ")
+    assert exclusions.removed == {"num_workers of 1 or more": f"{what} in trials 3 and 5"}
+    assert exclusions.reason(WORKERS) is not None
+    assert exclusions.reason(PLAIN) is None
+
+
+def test_only_as_many_workers_as_never_worked_are_removed(
+    make_failure: Make, make_measured: Make
+) -> None:
+    exclusions = taught(
+        make_measured(replace(PLAIN, num_workers=2)),
+        make_failure(replace(PLAIN, num_workers=8), FailureKind.WORKER_DIED, number=1),
+        make_failure(replace(PLAIN, num_workers=16), FailureKind.WORKER_DIED, number=2),
+    )
+    assert list(exclusions.removed) == ["num_workers of 8 or more"]
+    assert exclusions.reason(replace(PLAIN, num_workers=4)) is None
+
+
+def test_workers_that_worked_are_not_to_blame_for_a_death(
+    make_failure: Make, make_measured: Make
+) -> None:
+    many = replace(PLAIN, num_workers=8)
+    deaths = [
+        make_failure(replace(many, pin_memory=pin), FailureKind.WORKER_DIED)
+        for pin in (True, False)
+    ]
+    assert taught(make_measured(many), *deaths).removed == {}
+
+
+def test_what_cannot_be_sent_to_workers_needs_no_second_trial(make_failure: Make) -> None:
+    record = make_failure(WORKERS, FailureKind.UNSUPPORTED)
+    told = replace(record, outcome=replace(record.outcome, setting="num_workers"))
+    assert list(taught(told).removed) == ["num_workers of 1 or more"]
+
+
+def test_a_dataset_error_is_never_blamed_on_a_value(make_failure: Make) -> None:
+    errors = [
+        make_failure(replace(FANCY, num_workers=n), FailureKind.DATASET_ERROR) for n in (1, 2, 4)
+    ]
+    assert taught(*errors).removed == {}
+
+
+def test_a_batch_that_fails_for_another_reason_is_an_upper_bound(
+    make_failure: Make, make_measured: Make
+) -> None:
+    large = replace(PLAIN, batch_size=4096)
+    exclusions = taught(make_measured(PLAIN), make_failure(large, FailureKind.USER_ERROR))
+    assert list(exclusions.removed) == ["batch_size of 4096 or more"]
+    assert exclusions.reason(replace(PLAIN, batch_size=8192, precision=Precision.BF16)) is not None
+    assert exclusions.reason(replace(PLAIN, batch_size=2048)) is None
+    assert not exclusions.lacks_memory(large)
+
+
+def test_a_tail_that_cannot_be_trained_removes_that_batch_size_only(make_failure: Make) -> None:
+    record = make_failure(PLAIN, FailureKind.BAD_SETTING)
+    told = replace(record, outcome=replace(record.outcome, setting="batch_size"))
+    assert list(taught(told).removed) == ["batch_size=64"]
+
+
+def test_a_crash_must_come_twice(make_failure: Make, make_measured: Make) -> None:
+    pinned = replace(PLAIN, pin_memory=True)
+    exclusions = taught(make_measured(PLAIN), make_failure(pinned, FailureKind.CRASH))
+    assert exclusions.removed == {}
+    exclusions.learn(make_failure(replace(pinned, batch_size=32), FailureKind.CRASH))
+    assert list(exclusions.removed) == ["pin_memory=true"]
+
+
+def test_a_trial_without_the_likeliest_suspect_settles_who_is_to_blame(
+    make_failure: Make, make_measured: Make
+) -> None:
+    space = SearchSpace(
+        {
+            "precision": (Precision.DEFAULT, Precision.BF16),
+            "channels_last": (False, True),
+            "fused_optimizer": (False, True),
+        },
+        fixed=PLAIN,
+    )
+    exclusions = taught(make_measured(PLAIN), make_failure(FANCY, FailureKind.USER_ERROR))
+    settling = next(exclusions.blame.settling(space))
+    assert settling == replace(FANCY, precision=Precision.DEFAULT)
+    exclusions.learn(make_measured(settling))
+    assert list(exclusions.removed) == ["precision=bf16"]
+    assert list(exclusions.blame.settling(space)) == []
+
+
+def test_what_was_not_compiled_removes_the_mode(make_measured: Make) -> None:
+    report = CompileReport(compile_s=1.0, graph_breaks={}, not_compiled="torch's limit")
+    record = make_measured(replace(FANCY, compile=CompileMode.DEFAULT))
+    outcome = replace(record.outcome, compilation=report)
+    found = replace(record, outcome=outcome, score=None, infeasible=infeasible(outcome))
+    assert "not compiled, with compile=default: torch's limit" in (found.infeasible or "")
+    assert taught(found).removed == {"compile=default": "not compiled in trial 0"}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,14 @@ from autotune.config import (
 )
 from autotune.errors import BudgetError, ConfigError, OutputError, StudyError, WorkloadError
 from autotune.launch.launcher import ScoredInterrupt
-from autotune.measurement import FailureKind, Measurement, NumericsReport, Outcome
+from autotune.measurement import (
+    FailureKind,
+    Measurement,
+    NumericsReport,
+    Outcome,
+    TrialFailure,
+)
+from autotune.report import headline
 from autotune.request import TrialRequest
 from autotune.result import Arm, Role, StudyEnd, StudyResult, TrialState
 from autotune.search import study as optuna_study
@@ -418,6 +426,62 @@ def test_the_same_error_of_the_job_again_and_again_ends_the_search(tmp_path: Pat
     assert result.recommended == result.baseline.settings
 
 
+@pytest.mark.parametrize("kind", [FailureKind.DATASET_ERROR, FailureKind.USER_ERROR])
+def test_a_job_that_breaks_whatever_the_settings_ends_the_search_with_its_words(
+    tmp_path: Path, kind: FailureKind
+) -> None:
+    launcher = FakeLauncher()
+
+    def failure(settings: Settings) -> FailureKind | None:
+        # The mount goes away after a few trials; each value has worked by then.
+        return kind if len(launcher.requests) > 12 else None
+
+    launcher.failure = failure
+    space = replace(SMALL, num_workers=(0, 2, 4), prefetch_factor=(2, 3, 4, 5, 6))
+    bench = Bench(make_config(space, budget=BudgetConfig(minutes=60)), tmp_path, launcher)
+    result = bench.run()
+    assert result.ended is StudyEnd.FAILURES
+    assert result.failures[kind.value] >= 3
+    words = f"with a {str(kind).replace('_', ' ')}: no {kind}"
+    assert any("the search was ended" in note and words in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "most"),
+    [
+        (FailureKind.WORKER_DIED, "window", 2),
+        (FailureKind.HANG, "window", 2),
+        (FailureKind.HANG, "compile", 2),
+        (FailureKind.USER_ERROR, "warm-up", 2),
+        (FailureKind.CRASH, "window", 4),
+    ],
+)
+def test_a_failure_that_belongs_to_a_value_costs_few_trials_and_ends_no_search(
+    tmp_path: Path, kind: FailureKind, stage: str, most: int
+) -> None:
+    def breaks(settings: Settings) -> bool:
+        if kind in (FailureKind.WORKER_DIED, FailureKind.HANG) and stage == "window":
+            return settings.num_workers > 0
+        if stage == "compile":
+            return settings.compile is not CompileMode.OFF
+        return settings.precision is Precision.BF16
+
+    class Launcher(FakeLauncher):
+        def run(self, request: TrialRequest, progress: Callable[[str], None]) -> Outcome:
+            outcome = super().run(request, progress)
+            return replace(outcome, stage=stage) if isinstance(outcome, TrialFailure) else outcome
+
+    launcher = Launcher(failure=lambda settings: kind if breaks(settings) else None)
+    config = make_config(budget=BudgetConfig(minutes=120, trials=30))
+    result = Bench(config, tmp_path, launcher).run()
+    assert 1 <= result.failures[kind.value] <= most
+    assert result.ended is not StudyEnd.FAILURES
+    assert any("is left out from here on" in note for note in result.notes)
+    assert not breaks(result.recommended)
+    worked = [trial for trial in result.trials if trial.measurement is not None]
+    assert len({trial.settings for trial in worked}) > 5, "the other values stay"
+
+
 def test_a_baseline_that_lacks_memory_is_halved(tmp_path: Path) -> None:
     def memory(settings: Settings) -> FailureKind | None:
         return FailureKind.OUT_OF_MEMORY if settings.batch_size > 8 else None
@@ -429,6 +493,34 @@ def test_a_baseline_that_lacks_memory_is_halved(tmp_path: Path) -> None:
     assert result.baseline.settings.batch_size == 8
     assert {s.batch_size for s in bench.searched[3:]} == {8}, "the space follows the baseline"
     assert sum("does not fit into memory" in note for note in result.notes) == 2
+    assert result.yours.batch_size == 32
+    assert "your 32 does not fit into memory, 8 does" in headline(result)
+
+
+def test_a_baseline_that_is_not_finite_names_its_kind(tmp_path: Path) -> None:
+    def spoilt(settings: Settings) -> Measurement:
+        report = NumericsReport(losses=(None,), failed="the loss is nan after 0 steps")
+        return replace(measured(settings, 10.0), numerics=report)
+
+    class Launcher(FakeLauncher):
+        def run(self, request: TrialRequest, progress: Callable[[str], None]) -> Outcome:
+            return spoilt(request.settings)
+
+    with pytest.raises(WorkloadError, match="non finite: the loss is nan after 0 steps"):
+        Bench(make_config(), tmp_path, Launcher()).run()
+
+
+def test_a_best_that_fails_in_the_confirmation_is_told_with_what_happened(tmp_path: Path) -> None:
+    class Launcher(FakeLauncher):
+        def run(self, request: TrialRequest, progress: Callable[[str], None]) -> Outcome:
+            again = request.settings in self.ran and request.settings.num_workers > 0
+            outcome = super().run(request, progress)
+            return failed(request.settings, FailureKind.NON_FINITE) if again else outcome
+
+    config = make_config(SpaceConfig(num_workers=(0, 2)))
+    result = Bench(config, tmp_path, Launcher()).run()
+    assert result.verdict is Verdict.UNSURE
+    assert "failed when it was measured again (non finite: no non_finite)" in headline(result)
 
 
 def test_a_baseline_near_the_limit_of_memory_is_halved_too(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""What a CPU says of a step that broke the device, whose own message is seldom the reason.
+
+A label out of range is a device-side assert on CUDA, reported late and at another line; on a CPU it
+is an IndexError with the label in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+from autotune.loader import resident_batch
+from autotune.measure.timers import HostTimer
+from autotune.request import TrialRequest
+from autotune.settings import Settings
+from autotune.trial import failures
+from autotune.trial.job import TrainingJob
+from autotune.workloads.workload import Workload
+
+LOOK_S = 20.0
+"""Seconds that the look may take: a large model takes long on a CPU, and the trial has failed."""
+
+_SAMPLES = 32
+"""Samples that are looked at, spread over the dataset."""
+
+
+def reason_on_cpu(workload: Workload, request: TrialRequest, left_s: float) -> str | None:
+    """Train one plain step on the CPU and return what it raises, in words; None if it passes.
+
+    The device is not touched: its context is of no more use.
+
+    Args:
+        workload: What was trained.
+        request: Of the trial that broke the device.
+        left_s: Seconds until the trial's limit.
+    """
+    samples = min(_SAMPLES, request.settings.batch_size)
+    try:
+        with _limited(min(LOOK_S, left_s / 2)):
+            batch = resident_batch(workload, samples)
+            settings = Settings(batch_size=samples)
+            job = TrainingJob(workload, settings, torch.device("cpu"), request.seed)
+            job.step(itertools.repeat(batch), HostTimer())
+    except _TooLongError:
+        return None
+    except Exception as error:
+        return failures.explain(error)
+    return None
+
+
+class _TooLongError(BaseException):
+    """The look took too long; not to be caught by the user's code."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    def late(number: int, frame: FrameType | None) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
