@@ -7,12 +7,15 @@ is an IndexError with the label in it.
 from __future__ import annotations
 
 import itertools
+import random
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from autotune.loader import resident_batch
 from autotune.measure.timers import HostTimer
@@ -25,8 +28,9 @@ from autotune.workloads.workload import Workload
 LOOK_S = 20.0
 """Seconds that the look may take: a large model takes long on a CPU, and the trial has failed."""
 
-_SAMPLES = 32
-"""Samples that are looked at, spread over the dataset."""
+_SAMPLES = 64
+"""Samples that are looked at: drawn at random, since a label that repeats with a period, or comes
+in one run, can slip through a regular grid."""
 
 
 def reason_on_cpu(workload: Workload, request: TrialRequest, left_s: float) -> str | None:
@@ -39,11 +43,11 @@ def reason_on_cpu(workload: Workload, request: TrialRequest, left_s: float) -> s
         request: Of the trial that broke the device.
         left_s: Seconds until the trial's limit.
     """
-    samples = min(_SAMPLES, request.settings.batch_size)
     try:
         with _limited(min(LOOK_S, left_s / 2)):
-            batch = resident_batch(workload, samples)
-            settings = Settings(batch_size=samples)
+            samples = _drawn(workload, request.seed)
+            batch = resident_batch(workload, _SAMPLES, samples)
+            settings = Settings(batch_size=_SAMPLES)
             job = TrainingJob(workload, settings, torch.device("cpu"), request.seed)
             job.step(itertools.repeat(batch), HostTimer())
     except _TooLongError:
@@ -51,6 +55,15 @@ def reason_on_cpu(workload: Workload, request: TrialRequest, left_s: float) -> s
     except Exception as error:
         return failures.explain(error)
     return None
+
+
+def _drawn(workload: Workload, seed: int) -> list[Any] | None:
+    """Return random samples; None for a stream, which begins as it begins."""
+    if isinstance(workload.dataset, IterableDataset):
+        return None
+    length = len(workload.dataset)  # type: ignore[arg-type]
+    drawn = random.Random(seed).sample(range(length), min(_SAMPLES, length))
+    return [workload.dataset[index] for index in drawn]
 
 
 class _TooLongError(BaseException):

@@ -6,6 +6,8 @@ import multiprocessing
 from dataclasses import replace
 
 import pytest
+from command import QUICK, run
+from conftest import JOBS
 
 from autotune.config import LoaderConfig
 from autotune.measurement import FailureKind, JobFacts, Measurement, TrialFailure
@@ -191,3 +193,86 @@ def test_a_loss_that_is_not_a_number_is_seen_by_the_first_look(launcher, ask, wo
     assert not isinstance(seen, JobFacts)
     assert seen.failure is FailureKind.NON_FINITE
     assert "the loss is nan" in seen.message
+
+
+def command(tmp_path, monkeypatch, *words):
+    """Run the real command on a job of `jobs/failing.py`."""
+    monkeypatch.setattr("command.JOBS", JOBS)
+    return run(
+        *QUICK,
+        "model=custom",
+        "data=custom",
+        "optimizer.lr=1e-6",
+        "tracking=none",
+        "search_space.batch_size=null",
+        "search_space.persistent_workers=null",
+        "search_space.precision=null",
+        *words,
+        folder=tmp_path,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("model._target_=healthy.linear", "data._target_=failing.WrongLabel"),
+            "IndexError: Target 4 is out of bounds.",
+        ),
+        (
+            ("model._target_=healthy.linear", "data._target_=failing.Corrupt"),
+            "BadImageError: sample 37: truncated header",
+        ),
+        (
+            (
+                "model._target_=healthy.linear",
+                "data._target_=healthy.Numbers",
+                "loss=custom",
+                "loss._target_=failing.not_a_number",
+            ),
+            "non finite at",
+        ),
+    ],
+)
+def test_a_job_that_fails_by_itself_exports_nothing(tmp_path, monkeypatch, words, said):
+    ended = command(tmp_path, monkeypatch, *words)
+    assert ended.code == 1, ended
+    assert said in ended.err
+    assert list(tmp_path.rglob("tuned.yaml")) == []
+
+
+def test_workers_that_always_die_cost_two_trials_and_the_rest_is_tuned(tmp_path, monkeypatch):
+    ended = command(
+        tmp_path,
+        monkeypatch,
+        "model._target_=healthy.linear",
+        "data._target_=failing.Killed",
+        "search_space.num_workers=[0,1,2,3]",
+        "search_space.cudnn_benchmark=[false,true]",
+        "budget.trials=6",
+    )
+    assert ended.code == 0, ended
+    assert "num_workers of 1 or more is left out from here on: worker died" in ended.out
+    assert "failed trials: 2 worker_died" in ended.out
+    assert "was killed by SIGKILL" in ended.out
+    (tuned,) = tmp_path.rglob("tuned.yaml")
+    assert "num_workers: 0" in tuned.read_text()
+
+
+def test_a_baseline_that_is_halved_is_not_called_kept(tmp_path, monkeypatch):
+    ended = command(
+        tmp_path,
+        monkeypatch,
+        "model._target_=failing.refusing",
+        "+model.how=wrapped",
+        "data._target_=healthy.Numbers",
+        "baseline.batch_size=32",
+        "search_space.num_workers=null",
+        "search.expert_guess=false",
+        "budget.trials=1",
+    )
+    assert ended.code == 0, ended
+    assert "your 32 does not fit into memory, 16 does" in ended.out
+    assert "Nothing to change" not in ended.out
+    (tuned,) = tmp_path.rglob("tuned.yaml")
+    assert "batch_size: 16" in tuned.read_text()
