@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Generator, Sequence
 from multiprocessing import connection
@@ -145,7 +146,11 @@ def _exit_code(batches: Any, *, wait: bool) -> int | None:
     """
     workers = getattr(batches, "_workers", ())
     if wait and workers:
-        connection.wait([each.sentinel for each in workers], _DEATH_IS_TOLD_S)
+        with contextlib.suppress(RuntimeError):  # torch's handler of SIGCHLD raises right here
+            ended = connection.wait([each.sentinel for each in workers], _DEATH_IS_TOLD_S)
+            for worker in workers:
+                if worker.sentinel in ended:  # its files are closed; it may take a moment to go
+                    worker.join(_DEATH_IS_TOLD_S)
     # A worker whose share of a stream is used up ends with 0 before the others, and is not missed.
     return next((each.exitcode for each in workers if each.exitcode), None)
 
