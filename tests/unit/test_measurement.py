@@ -124,6 +124,8 @@ def test_score_is_throughput():
         ({"alloc_retries": 2, "oom_count": 1}, "ran out of memory (1 x)"),
         ({"peak_reserved_bytes": 145 << 30}, "optimizer state and the widest batch"),
         ({"peak_reserved_bytes": 145 << 30}, "97% of device memory reserved"),
+        # A driver that spills into the machine's memory lets more than the device has fit.
+        ({"peak_reserved_bytes": 300 << 30}, "200% of device memory reserved"),
     ],
 )
 def test_living_at_the_memory_limit_is_infeasible(changes, word):
