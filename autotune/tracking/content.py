@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 
 from autotune.diagnosis import Part, diagnose
 from autotune.measurement import (
@@ -18,14 +17,7 @@ from autotune.measurement import (
 from autotune.result import Arm, Confirmation, StudyResult, TrialRecord
 from autotune.settings import Settings, yaml_word
 from autotune.statistics import Estimate
-
-PARAM_LIMIT = 250
-TAG_LIMIT = 5000
-"""Longest values, in characters: the least that MLflow 1.x and 2.x servers accept (3.17 itself
-takes 6000 and 8000)."""
-
-_DIGITS = 6
-"""Significant digits of a metric: more than any can be trusted to, and few enough to be read."""
+from autotune.tracking.limits import PARAM_LIMIT, Content, fit, fit_text
 
 _TRACE_HINT = "The artifact trace.json.gz opens in https://ui.perfetto.dev or chrome://tracing."
 
@@ -33,26 +25,9 @@ SCORE = "samples_per_s"
 """The metric that runs are sorted by. A trial that must not win does not have it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Content:
-    """What a run holds besides files.
-
-    Attributes:
-        params: Settings, as text.
-        metrics: Finite numbers, with units in their names.
-        tags: Words.
-        curves: Metrics with a value for each step from 0 on; None where it is not finite.
-    """
-
-    params: Mapping[str, str]
-    metrics: Mapping[str, float]
-    tags: Mapping[str, str]
-    curves: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-
-
 def run_name(trial: TrialRecord) -> str:
     """Return a name that sorts by number and tells the settings: `007 search bs=256 w=16 bf16`."""
-    return clean(f"{trial.number:03d} {trial.role} {trial.settings.label()}", PARAM_LIMIT)
+    return fit_text(f"{trial.number:03d} {trial.role} {trial.settings.label()}", PARAM_LIMIT)
 
 
 def trial_content(trial: TrialRecord) -> Content:
@@ -97,11 +72,11 @@ def trial_content(trial: TrialRecord) -> Content:
             "first_gradient_norm_fp32": numerics.reference_norm,
             "first_skipped_steps": numerics.skipped_steps,
         }
-    return Content(
+    return fit(
         params=_settings("", trial.settings),
-        metrics=_finite(metrics),
-        tags=_tags(tags),
-        curves=_curves(numerics) if numerics is not None else {},
+        metrics=metrics,
+        tags=tags,
+        curves=_curves(numerics) if numerics is not None else None,
     )
 
 
@@ -145,13 +120,7 @@ def result_content(result: StudyResult) -> Content:
     }
     params = _settings("baseline.", result.baseline.settings)
     params |= _settings("recommended.", result.recommended)
-    return Content(params=params, metrics=_finite(metrics), tags=_tags(tags))
-
-
-def clean(text: str, limit: int) -> str:
-    """Return text that every store takes: valid Unicode, no zero characters, not too long."""
-    valid = text.encode("utf-8", "replace").decode().replace("\0", "")
-    return valid if len(valid) <= limit else valid[: limit - 3] + "..."
+    return fit(params=params, metrics=metrics, tags=tags)
 
 
 def _description(trial: TrialRecord) -> str | None:
@@ -163,11 +132,6 @@ def _description(trial: TrialRecord) -> str | None:
         return f"Not to be used: {trial.infeasible}"
     traced = trial.measurement is not None and trial.measurement.trace is not None
     return _TRACE_HINT if traced else None
-
-
-def rounded(value: float) -> float:
-    """Return a metric with as many digits as are of use."""
-    return float(f"{value:.{_DIGITS}g}")
 
 
 def _measured(measured: Measurement) -> dict[str, float | None]:
@@ -302,23 +266,7 @@ def _estimate(name: str, estimate: Estimate | None) -> dict[str, float | None]:
 
 
 def _settings(prefix: str, settings: Settings) -> dict[str, str]:
-    return {
-        f"{prefix}{name}": clean(yaml_word(value), PARAM_LIMIT)
-        for name, value in settings.as_dict().items()
-    }
-
-
-def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Round, and leave out what is missing or what SQL stores turn into huge or broken numbers."""
-    return {
-        name: rounded(value)
-        for name, value in metrics.items()
-        if value is not None and math.isfinite(value)
-    }
-
-
-def _tags(tags: Mapping[str, str | None]) -> dict[str, str]:
-    return {name: clean(text, TAG_LIMIT) for name, text in tags.items() if text is not None}
+    return {f"{prefix}{name}": yaml_word(value) for name, value in settings.as_dict().items()}
 
 
 def _gib(size_bytes: int | None) -> float | None:

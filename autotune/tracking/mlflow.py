@@ -19,15 +19,8 @@ from autotune.config import TrackingConfig
 from autotune.environment import Environment
 from autotune.interrupts import held_interrupts
 from autotune.result import Role, StudyResult, TrialRecord, TrialState
-from autotune.tracking.content import (
-    TAG_LIMIT,
-    Content,
-    clean,
-    result_content,
-    rounded,
-    run_name,
-    trial_content,
-)
+from autotune.tracking.content import result_content, run_name, trial_content
+from autotune.tracking.limits import PARAM_LIMIT, TAG_LIMIT, Content, fit, fit_text
 from autotune.tracking.mlflow_store import (
     cannot_use,
     experiment_id,
@@ -103,8 +96,8 @@ class MlflowTracker:
             with held_interrupts():  # a run that nobody knows would stay open
                 run = client.create_run(
                     experiment,
-                    tags={name: clean(value, TAG_LIMIT) for name, value in tags.items()},
-                    run_name=clean(study, 250),
+                    tags=dict(fit(tags=tags).tags),
+                    run_name=fit_text(study, PARAM_LIMIT),
                 )
                 self._parent = parent = _Parent(client, experiment, run.info.run_id, Path(folder))
             _write_run_id(parent)
@@ -159,7 +152,7 @@ class MlflowTracker:
             return
         status = "KILLED" if killed else "FAILED"
         try:
-            parent.client.set_tag(parent.run_id, "reason", clean(reason, TAG_LIMIT))
+            parent.client.set_tag(parent.run_id, "reason", fit_text(reason, TAG_LIMIT))
             _close(parent, status, left_over=status, reason=reason)
         except Exception as error:  # each kind of store has errors of its own
             _logger.warning("%s", cannot_use(self._uri, error))
@@ -209,10 +202,9 @@ class MlflowTracker:
         """Log the search's progress, a curve on the parent's page."""
         if trial.score is not None and (self._best is None or trial.score > self._best):
             self._best = trial.score
-        if self._best is not None:
-            parent.client.log_metric(
-                parent.run_id, f"best_so_far_{trial.metric}", rounded(self._best), step=trial.number
-            )
+        best = fit(metrics={f"best_so_far_{trial.metric}": self._best})
+        for name, value in best.metrics.items():
+            parent.client.log_metric(parent.run_id, name, value, step=trial.number)
 
     def _warn_once(self, error: Exception) -> None:
         if not self._warned:
@@ -237,7 +229,7 @@ def _log_content(
     now_ms = round(1e3 * time.time())
     metrics = [Metric(name, value, now_ms, 0) for name, value in content.metrics.items()]
     metrics += [
-        Metric(name, rounded(value), now_ms, step)
+        Metric(name, value, now_ms, step)
         for name, values in content.curves.items()
         for step, value in enumerate(values)
         if value is not None
@@ -259,7 +251,7 @@ def _attach(client: MlflowClient, run_id: str, files: list[Path]) -> None:
         except Exception as error:  # each kind of store has errors of its own
             lost.append(f"{file}: {error}")
     if lost:
-        client.set_tag(run_id, "files_not_stored", clean("\n".join(lost), TAG_LIMIT))
+        client.set_tag(run_id, "files_not_stored", fit_text("\n".join(lost), TAG_LIMIT))
         _logger.warning("not stored in MLflow: %s", "; ".join(lost))
 
 
@@ -274,7 +266,7 @@ def _note(artifacts: tuple[str, ...]) -> str | None:
     """Return the text of the Markdown file among the artifacts: the UI shows it on the run."""
     for path in map(Path, artifacts):
         if path.suffix == ".md":
-            text = clean(path.read_text(encoding="utf-8"), 10 * TAG_LIMIT)
+            text = fit_text(path.read_text(encoding="utf-8"), 10 * TAG_LIMIT)
             if len(text) <= TAG_LIMIT:
                 return text
             rest = f"\n\nThe rest is in the artifact {path.name}."
@@ -290,7 +282,7 @@ def _close(parent: _Parent, status: str, *, left_over: str, reason: str | None =
         f"tags.`{_PARENT_TAG}` = '{parent.run_id}' and attributes.status = 'RUNNING'",
     ):
         if reason is not None:
-            client.set_tag(run.info.run_id, "reason", clean(reason, TAG_LIMIT))
+            client.set_tag(run.info.run_id, "reason", fit_text(reason, TAG_LIMIT))
         client.set_terminated(run.info.run_id, left_over)
     client.set_terminated(parent.run_id, status)
 

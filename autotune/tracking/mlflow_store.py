@@ -191,16 +191,31 @@ def _check_database(uri: str) -> None:
         connection.rollback()
     if not names:
         return
-    scripts = Path(mlflow.__file__).parent / "store" / "db_migrations"
-    expected = ScriptDirectory(str(scripts)).get_current_head()
+    scripts = ScriptDirectory(str(Path(mlflow.__file__).parent / "store" / "db_migrations"))
+    expected = scripts.get_current_head()
     if found != expected:
-        shown = _hide_password(uri)
-        raise TrackingError(
-            f"tracking.uri: the database {shown} has the tables of another version of MLflow "
-            f"(schema {found}; MLflow {mlflow.__version__} needs {expected}), or of another "
-            f"program. Back it up and run `mlflow db upgrade {shown}`, or choose another one with "
-            "tracking.uri or output.dir."
+        known = {script.revision for script in scripts.walk_revisions()}
+        raise TrackingError(_other_schema(_hide_password(uri), found, expected, known))
+
+
+def _other_schema(uri: str, found: str | None, expected: str | None, known: set[str]) -> str:
+    """Return what to do about a database that is not of this version of MLflow."""
+    import mlflow
+
+    where, which = f"tracking.uri: the database {uri}", f"MLflow {mlflow.__version__}"
+    another = "choose another one with tracking.uri or output.dir"
+    if found is None:
+        return f"{where} has the tables of another program; {another}."
+    if found in known:
+        return (
+            f"{where} has the tables of an older MLflow (schema {found}; {which} needs "
+            f"{expected}). Back it up and run `mlflow db upgrade {shlex.quote(uri)}`, after which "
+            f"the older MLflow cannot use it, or {another}."
         )
+    return (
+        f"{where} has the tables of a newer MLflow (schema {found}, which {which} does not know). "
+        f"Install that MLflow here, or {another}."
+    )
 
 
 def _within(limit_s: float, work: Callable[[], Any]) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from autotune.interrupts import die_with_parent
 from autotune.measurement import Measurement, Record, TrialFailure, to_json
 from autotune.request import TrialRequest
+from autotune.trial.outer_run import leave_outer_run
 
 if TYPE_CHECKING:
     from autotune.trial.probe import Probe
@@ -180,5 +181,6 @@ def _isolate(folder: Path) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     faulthandler.enable()
+    leave_outer_run()
     # One compile cache per study: warm from its second trial on, and gone with its folder.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder.parent / "compile-cache"))

@@ -12,8 +12,6 @@ from factories import (
     make_result,
     make_trial,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.measurement import (
     CompileReport,
@@ -26,7 +24,7 @@ from autotune.measurement import (
 from autotune.objective import Objective
 from autotune.result import Role, TrialRecord
 from autotune.statistics import Estimate, Verdict
-from autotune.tracking.content import clean, result_content, run_name, trial_content
+from autotune.tracking.content import result_content, run_name, trial_content
 
 
 def test_run_name_sorts_and_tells_the_settings() -> None:
@@ -135,14 +133,6 @@ def test_odd_text_is_made_fit() -> None:
     assert len(reason) == 5000
     assert reason.startswith("?ä")
     assert reason.endswith("...")
-
-
-@given(st.text(st.characters()), st.integers(10, 100))
-def test_clean_text_can_be_stored(text: str, limit: int) -> None:
-    found = clean(text, limit)
-    found.encode("utf-8")
-    assert "\0" not in found
-    assert len(found) <= limit
 
 
 def test_names_hold_only_what_every_store_takes() -> None:

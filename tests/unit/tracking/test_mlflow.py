@@ -397,10 +397,19 @@ def test_a_store_of_another_schema_is_not_upgraded(output: Path, result: StudyRe
         database.execute("UPDATE alembic_version SET version_num = 'cfd24bdc0731'")
         database.execute("DROP TABLE jobs")
     text = refusal(output, result)
-    assert "schema cfd24bdc0731" in text
-    assert "mlflow db upgrade sqlite:///" in text
+    assert "of an older MLflow (schema cfd24bdc0731" in text
+    assert f"mlflow db upgrade 'sqlite:///{output}/mlflow.db'" in text
     with sqlite3.connect(output / "mlflow.db") as database:
         assert database.execute("SELECT * FROM alembic_version").fetchall() == [("cfd24bdc0731",)]
+
+
+def test_a_store_of_a_newer_schema_is_not_to_be_upgraded(output: Path, result: StudyResult) -> None:
+    with sqlite3.connect(output / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    text = refusal(output, result)
+    assert "of a newer MLflow (schema ffffffffffff" in text
+    assert "Install that MLflow here" in text
+    assert "mlflow db upgrade" not in text
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path, result: StudyResult) -> None:
