@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plain import plain_rate
+from plain import Plain, train
 
 from autotune.cli.compose import compose
 from autotune.measurement import Measurement
@@ -74,11 +74,15 @@ class Series:
         plain: Of the plain loops, one more than probes.
         probes: Of the probes, each between two plain loops.
         waited: Mean share of the probes' windows without a batch.
+        ends_s: Of the plain loops' steps, by loop.
+        step_s: Of the probes' windows, by window.
     """
 
     plain: tuple[float, ...]
     probes: tuple[float, ...]
     waited: float
+    ends_s: tuple[tuple[float, ...], ...]
+    step_s: tuple[tuple[float, ...], ...]
 
     @property
     def neighbours(self) -> list[float]:
@@ -108,9 +112,9 @@ def series(
 ) -> Series:
     """Take plain loop and probe in turns, in this process."""
 
-    def by_hand() -> float:
-        gc.collect()  # the loop before: its loader's workers end here
-        return plain_rate(settings, model, device, seconds)
+    def by_hand() -> Plain:
+        gc.collect()  # the probe before: its loader's workers end here
+        return train(settings, model, device, seconds)
 
     plain, seen = [by_hand()], []
     for _ in range(rounds):
@@ -118,10 +122,16 @@ def series(
         seen.append(probe([f"model={model}", f"device={device}"], settings, out).window)
         plain.append(by_hand())
     return Series(
-        plain=tuple(plain),
+        plain=tuple(each.samples_per_s for each in plain),
         probes=tuple(window.samples_per_s for window in seen),
         waited=statistics.mean(window.stall_share for window in seen),
+        ends_s=tuple(each.ends_s for each in plain),
+        step_s=tuple(tuple(window.step_s) for window in seen),
     )
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def spread(rates: tuple[float, ...]) -> str:
@@ -186,9 +196,9 @@ def main() -> None:
         words = [sys.executable, *sys.argv, "--settings", json.dumps(settings.as_dict())]
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
         raw[name] = json.loads(done.stdout.splitlines()[-1])
-        results.write_text(json.dumps(raw, indent=1))
+        results.write_text(json.dumps(raw))
         found = {
-            each: Series(tuple(rates["plain"]), tuple(rates["probes"]), rates["waited"])
+            each: Series(**{key: _frozen(value) for key, value in rates.items()})
             for each, rates in raw.items()
         }
         text = table(found, settings_by_name)
