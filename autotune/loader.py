@@ -90,10 +90,29 @@ def endless(loader: DataLoader[Any]) -> Generator[Any, None, None]:
                     "keeps a smaller one)."
                 )
     except (RuntimeError, OSError, EOFError) as error:
-        # The same death is told in several ways (seen: RuntimeError, ConnectionResetError,
-        # EOFError), and a dataset may raise each of them: what counts is whether a worker is gone.
-        if (code := _exit_code(batches, wait=isinstance(error, (OSError, EOFError)))) is not None:
-            raise WorkerDied(f"a DataLoader worker died: {error}", code) from error
+        _tell_death(batches, error)
+        raise
+    finally:
+        _end_workers(loader, batches)
+
+
+def one_pass(loader: DataLoader[Any]) -> Generator[Any, None, None]:
+    """Yield the batches of one pass; close the generator to end it, and the workers, earlier.
+
+    Workers that do not answer when it is closed, as after a time limit, are killed.
+
+    Raises:
+        WorkerDied: A worker ended.
+    """
+    batches = iter(loader)
+    try:
+        yield from batches
+    except Exception as error:
+        if isinstance(error, (RuntimeError, OSError, EOFError)):
+            _tell_death(batches, error)
+        raise
+    except BaseException:  # closed, or out of time
+        _kill_workers(batches)
         raise
     finally:
         _end_workers(loader, batches)
@@ -135,6 +154,24 @@ def resident_samples(workload: Workload, batch_size: int) -> list[Any]:
     if not samples:
         raise WorkloadError("data: the data gave no sample.")
     return samples
+
+
+def _tell_death(batches: Any, error: BaseException) -> None:
+    """Raise `WorkerDied` if a worker is gone.
+
+    The same death is told in several ways (seen: RuntimeError, ConnectionResetError, EOFError), and
+    a dataset may raise each of them.
+    """
+    if (code := _exit_code(batches, wait=isinstance(error, (OSError, EOFError)))) is not None:
+        raise WorkerDied(f"a DataLoader worker died: {error}", code) from error
+
+
+def _kill_workers(batches: Any) -> None:
+    """Kill the workers of an iterator: waiting for a stuck one takes torch 5 s each."""
+    for worker in getattr(batches, "_workers", ()):
+        with contextlib.suppress(RuntimeError):  # torch's handler of SIGCHLD raises right here
+            worker.kill()
+            worker.join()
 
 
 def _exit_code(batches: Any, *, wait: bool) -> int | None:

@@ -9,6 +9,21 @@ from autotune.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreflightScope:
+    """What a study may try of a job, and so what has to be looked at before.
+
+    Attributes:
+        batch_sizes: Batch sizes that may be tried, ascending.
+        max_workers: Most workers that may be tried.
+        limit_s: Seconds that all checks may take; what has no time left is not checked.
+    """
+
+    batch_sizes: tuple[int, ...]
+    max_workers: int
+    limit_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialRequest:
     """One trial to run.
 
@@ -30,6 +45,7 @@ class TrialRequest:
         numerics: How the numerics guard works.
         check_above: Hold the first losses against fp32 eager when the throughput is at least this,
             samples/s; None: never. Whether they are finite is looked at in any case.
+        preflight: What to look at besides one plain step, in an inspection; None: nothing.
     """
 
     workload: WorkloadSpec
@@ -46,3 +62,4 @@ class TrialRequest:
     repeat_disturbed: bool = True
     numerics: NumericsConfig = NumericsConfig()
     check_above: float | None = None
+    preflight: PreflightScope | None = None

@@ -12,6 +12,7 @@ from autotune.measurement.machine import MachineState, ThrottleReason
 from autotune.measurement.measurement import Measurement
 from autotune.measurement.memory import MemoryUse
 from autotune.measurement.numerics import NumericsReport
+from autotune.measurement.preflight import Finding, FindingCode, Preflight
 from autotune.measurement.record import Outcome, Record, from_json, to_json
 from autotune.measurement.version import SCHEMA_VERSION
 from autotune.measurement.window import Phase, StopReason, Window
@@ -22,6 +23,8 @@ __all__ = [
     "Costs",
     "DeviceActivity",
     "FailureKind",
+    "Finding",
+    "FindingCode",
     "JobFacts",
     "MachineState",
     "Measurement",
@@ -29,6 +32,7 @@ __all__ = [
     "NumericsReport",
     "Outcome",
     "Phase",
+    "Preflight",
     "Record",
     "StopReason",
     "ThrottleReason",

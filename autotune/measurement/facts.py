@@ -7,6 +7,7 @@ from typing import Literal
 
 from autotune.environment import DeviceInfo
 from autotune.measurement.machine import MachineState
+from autotune.measurement.preflight import Preflight
 from autotune.measurement.version import SCHEMA_VERSION
 
 
@@ -23,6 +24,7 @@ class JobFacts:
         fused_obeys_scaler: The optimizer's fused kernel can be used with a GradScaler.
         seconds_per_sample: Seconds of a plain eager step per sample, from a small batch.
         machine: What the machine did meanwhile; None where it was not watched.
+        preflight: What else was found out about the job.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -35,3 +37,11 @@ class JobFacts:
     seconds_per_sample: float
     fused_obeys_scaler: bool = True
     machine: MachineState | None = None
+    preflight: Preflight = Preflight()
+
+    @property
+    def samples(self) -> int | None:
+        """Samples of a pass over the data; None for a stream that was not gone through whole."""
+        if self.dataset_size is not None:
+            return self.dataset_size
+        return self.preflight.samples_per_pass

@@ -38,7 +38,7 @@ def baseline_settings(config: BaselineConfig, facts: JobFacts, step_cap_s: float
         ConfigError: The number is above that of the samples.
     """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
-    largest = math.inf if facts.dataset_size is None else facts.dataset_size
+    largest = math.inf if facts.samples is None else facts.samples
     if isinstance(config.batch_size, int) and config.batch_size > largest:
         raise config_error(
             "baseline.batch_size",

@@ -14,7 +14,9 @@ from autotune.settings import KNOBS, CompileMode, Precision, Settings
 _TF32_CAPABILITY = 8.0
 """First CUDA compute capability with tf32 (NVIDIA Ampere)."""
 
-_LARGEST_BATCH = 1024
+LARGEST_BATCH = 1024
+"""Largest automatic batch size."""
+
 _SMALLEST_ACCELERATOR_BATCH = 32
 
 
@@ -43,6 +45,8 @@ def resolve_space(
             continue
         if facts.resident and knob in LOADER_KNOBS:
             notes.append(f"{knob} is not searched: the data stays on the device, without a loader")
+            continue
+        if knob in facts.preflight.kept:
             continue
         if listed == AUTO:
             listed = (
@@ -81,11 +85,11 @@ def _auto_batches(baseline: int, facts: JobFacts, step_cap_s: float) -> tuple[in
     """
     start = max(1, baseline // 4) if facts.device.kind == "cpu" else _SMALLEST_ACCELERATOR_BATCH
     in_time = 2 * step_cap_s / facts.seconds_per_sample if facts.seconds_per_sample else math.inf
-    in_time = min(in_time, _LARGEST_BATCH)
-    powers = [2**k for k in range(_LARGEST_BATCH.bit_length())]
+    in_time = min(in_time, LARGEST_BATCH)
+    powers = [2**k for k in range(LARGEST_BATCH.bit_length())]
     sizes = {size for size in powers if min(start, baseline) <= size <= in_time}
     sizes |= {baseline, 2 ** baseline.bit_length()}
-    largest = math.inf if facts.dataset_size is None else facts.dataset_size
+    largest = math.inf if facts.samples is None else facts.samples
     return tuple(sorted(size for size in sizes if size <= largest))
 
 
@@ -104,8 +108,10 @@ def _notes(knob: str, listed: Sequence[Any], facts: JobFacts) -> list[str]:
 def _unfit(knob: str, value: Any, listed: Sequence[Any], facts: JobFacts) -> str | None:
     """Return why a value cannot be had here, or None when it can."""
     device = facts.device
-    if knob == "batch_size" and facts.dataset_size is not None and value > facts.dataset_size:
-        return f"the dataset has {facts.dataset_size} samples"
+    if knob == "batch_size" and facts.samples is not None and value > facts.samples:
+        return f"the dataset has {facts.samples} samples"
+    if knob == "num_workers" and (found := facts.preflight.against_workers(value)) is not None:
+        return str(found.code).replace("_", " ")
     if knob == "pin_memory" and value and device.kind == "cpu":
         return "pinned memory serves copies to an accelerator, and this is a CPU"
     if knob == "channels_last" and value and not facts.image_input:

@@ -1,9 +1,10 @@
-"""One plain look at the job before the search: device, dataset, one small step, nothing tuned."""
+"""One plain look at the job before the search: device, dataset, one small step; the preflight."""
 
 from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import torch
 
@@ -15,6 +16,7 @@ from autotune.measurement import JobFacts
 from autotune.request import TrialRequest
 from autotune.settings import Settings
 from autotune.trial.job import TrainingJob
+from autotune.trial.preflight import Look, run_preflight
 from autotune.workloads.batch import has_image
 from autotune.workloads.workload import Workload
 
@@ -23,7 +25,7 @@ PLAIN_BATCH = 4
 
 
 def inspect_job(workload: Workload, request: TrialRequest, device: torch.device) -> JobFacts:
-    """Train three plain eager steps on a small batch and return what they tell.
+    """Train three plain eager steps on a small batch, then check what trials depend on.
 
     The last step is timed: the first ones pay for allocations and kernel selection. The machine is
     watched meanwhile, or for a moment longer, so that a busy one is told before anything counts.
@@ -44,7 +46,7 @@ def inspect_job(workload: Workload, request: TrialRequest, device: torch.device)
         step_s = time.perf_counter() - started
     job.loss_value()
     time.sleep(max(0.0, watched_s + MIN_COUNTED_S - time.perf_counter()))
-    return JobFacts(
+    facts = JobFacts(
         device=device_info(device),
         dataset_size=size,
         parameters=job.parameters,
@@ -54,6 +56,16 @@ def inspect_job(workload: Workload, request: TrialRequest, device: torch.device)
         seconds_per_sample=step_s / samples,
         machine=watch.end(),
     )
+    if request.preflight is None:
+        return facts
+    look = Look(
+        workload=workload,
+        scope=request.preflight,
+        device=device,
+        seed=request.seed,
+        seconds_per_sample=facts.seconds_per_sample,
+    )
+    return replace(facts, preflight=run_preflight(look))
 
 
 def dataset_size(workload: Workload) -> int | None:

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import torch
@@ -23,6 +19,7 @@ from autotune.request import TrialRequest
 from autotune.settings import Settings
 from autotune.trial import failures
 from autotune.trial.job import TrainingJob
+from autotune.trial.time_limit import TooLong, time_limit
 from autotune.workloads.workload import Workload
 
 LOOK_S = 20.0
@@ -44,13 +41,13 @@ def reason_on_cpu(workload: Workload, request: TrialRequest, left_s: float) -> s
         left_s: Seconds until the trial's limit.
     """
     try:
-        with _limited(min(LOOK_S, left_s / 2)):
+        with time_limit(min(LOOK_S, left_s / 2)):
             samples = _drawn(workload, request.seed)
             batch = resident_batch(workload, _SAMPLES, samples)
             settings = Settings(batch_size=_SAMPLES)
             job = TrainingJob(workload, settings, torch.device("cpu"), request.seed)
             job.step(itertools.repeat(batch), HostTimer())
-    except _TooLongError:
+    except TooLong:
         return None
     except Exception as error:
         return failures.explain(error)
@@ -64,21 +61,3 @@ def _drawn(workload: Workload, seed: int) -> list[Any] | None:
     length = len(workload.dataset)  # type: ignore[arg-type]
     drawn = random.Random(seed).sample(range(length), min(_SAMPLES, length))
     return [workload.dataset[index] for index in drawn]
-
-
-class _TooLongError(BaseException):
-    """The look took too long; not to be caught by the user's code."""
-
-
-@contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    def late(number: int, frame: FrameType | None) -> None:
-        raise _TooLongError
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)

@@ -73,12 +73,15 @@ def facts_of(launcher: Launcher, template: TrialRequest, folder: Path, plan: Tim
         OutputError: A file cannot be written.
     """
     stored = load_facts(folder)
+    if stored is not None:
+        template = replace(template, preflight=None)
     facts = inspect_job(launcher, template, folder, plan)
     if stored is None:
         write_facts(folder, facts)
         return facts
-    # The time of a plain step differs each time; the space that follows from it must not.
-    return replace(facts, seconds_per_sample=stored.seconds_per_sample)
+    # The time of a plain step differs each time, and so may what a check had time for; the space
+    # that follows from them must not.
+    return replace(facts, seconds_per_sample=stored.seconds_per_sample, preflight=stored.preflight)
 
 
 def prepare_job(config: Config, facts: JobFacts, measured: Settings | None) -> PreparedJob:

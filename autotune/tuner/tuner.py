@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.config import Config
@@ -31,6 +31,7 @@ from autotune.tuner.prepare import (
     prepare_job,
 )
 from autotune.tuner.runner import TrialRunner
+from autotune.tuner.scope import preflight_scope
 from autotune.tuner.search import SearchRules
 from autotune.tuner.session import Session
 from autotune.tuner.timeplan import TimePlan
@@ -187,13 +188,16 @@ class Tuner:
             ledger.replay(load_records(self._folder), limit_s=self._config.probe.limit_s)
         else:
             check_unused(self._folder)
-        facts = facts_of(self._launcher, self._template, self._folder, self._session.plan)
+        scope = preflight_scope(self._config, self._template.limit_s)
+        look = replace(self._template, preflight=scope)
+        facts = facts_of(self._launcher, look, self._folder, self._session.plan)
         measured = ledger.baseline
         return prepare_job(self._config, facts, measured.settings if measured else None)
 
     def _announce(self, job: PreparedJob) -> None:
         busy = busy_note(job.facts)
-        notes = (*([] if busy is None else [busy]), *job.space.notes)
+        found = job.facts.preflight.notes
+        notes = (*found, *([] if busy is None else [busy]), *job.space.notes)
         self._session.notes.extend(notes)
         self._session.observer.study_started(
             StudyPlan(

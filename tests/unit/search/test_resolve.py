@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.config import SpaceConfig
-from autotune.measurement import JobFacts
+from autotune.measurement import Finding, FindingCode, JobFacts, Preflight
 from autotune.search.resolve import resolve_space
 from autotune.search.space import SearchSpace
 from autotune.settings import CompileMode, Precision, Settings
@@ -150,3 +150,25 @@ def test_fp16_goes_without_a_fused_optimizer_that_ignores_its_scaler(
     chosen = {"precision": "fp16", "fused_optimizer": True}
     assert space.complete(chosen).fused_optimizer is obeys
     assert any("fused SGD" in note for note in space.notes) is not obeys
+
+
+def test_a_finding_that_limits_workers(make_facts: Make) -> None:
+    found = Finding(code=FindingCode.REPEATED_PER_WORKER, message="why", max_workers=1)
+    facts = make_facts(preflight=Preflight(findings=(found,)))
+    space = resolve(SpaceConfig(num_workers="auto"), facts)
+    assert space.values["num_workers"] == (0, 1)
+    assert space.notes == ("num_workers=2, 4, 5, 6 left out of the search: repeated per worker",)
+
+
+def test_a_finding_that_keeps_a_setting_as_it_is(make_facts: Make) -> None:
+    found = Finding(code=FindingCode.BATCH_SIZE_IGNORED, message="why", kept=("batch_size",))
+    space = resolve(ALL, make_facts(preflight=Preflight(findings=(found,))))
+    assert "batch_size" not in space.values
+    assert space.notes == ()
+
+
+def test_a_stream_that_was_counted_bounds_the_batch(make_facts: Make) -> None:
+    facts = make_facts(dataset_size=None, preflight=Preflight(samples_per_pass=100))
+    space = resolve(SpaceConfig(batch_size=(32, 64, 128)), facts)
+    assert space.values["batch_size"] == (32, 64)
+    assert space.notes == ("batch_size=128 left out of the search: the dataset has 100 samples",)
