@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +15,12 @@ from autotune.cli.ending import ending
 from autotune.cli.folder import study_folder
 from autotune.cli.screen import Screen
 from autotune.config import Config, resolve_output
-from autotune.errors import OutputError
+from autotune.durable import write_whole
 from autotune.result import StudyResult
 from autotune.tracking.tracker import Tracker
 
 _WORKLOADS = "autotune.workloads"
+_REWRITE = "study.resume=true goes on with what was measured and writes it again."
 
 
 def tune(composed: Composed) -> int:
@@ -87,19 +87,9 @@ def _finish(result: StudyResult, folder: Path, tracker: Tracker, screen: Screen)
     tuned, summary = folder / "tuned.yaml", folder / "summary.md"
     view, address = tracker.view(), tracker.address()
     write_tuned(tuned_from(result), tuned)
-    _write(markdown(result, view=view, address=address), summary)
+    write_whole(summary, markdown(result, view=view, address=address), todo=_REWRITE)
     tracker.finish(result, (str(tuned), str(summary)))
     screen.show(ending(result, tuned=tuned, summary=summary, view=view, address=address))
-
-
-def _write(text: str, path: Path) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 @contextmanager

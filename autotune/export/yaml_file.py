@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,8 +12,9 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from autotune.durable import write_whole
 from autotune.environment import cpu_model
-from autotune.errors import ConfigError, OutputError, TunedFileError
+from autotune.errors import ConfigError, TunedFileError
 from autotune.export.tuned import SCHEMA_VERSION, Evidence, HoldsFor, Tuned
 from autotune.settings import KNOBS, settings_from_mapping
 
@@ -57,16 +56,11 @@ def write_tuned(tuned: Tuned, path: Path) -> None:
     Raises:
         OutputError: The file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(_render(tuned), encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}). Choose another folder, with output.dir."
-        ) from error
+    write_whole(
+        path,
+        _render(tuned),
+        todo="study.resume=true goes on with what was measured and writes it again.",
+    )
 
 
 def load_tuned(path: str | Path) -> Tuned:

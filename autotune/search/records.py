@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autotune.errors import OutputError, StudyError
+from autotune.durable import write_whole
+from autotune.errors import StudyError
 from autotune.measurement import JobFacts
 from autotune.result import TrialRecord
 
@@ -86,21 +85,11 @@ def load_facts(folder: Path) -> JobFacts | None:
 def _write(path: Path, kind: type[Any], value: object) -> None:
     from pydantic import TypeAdapter
 
-    data = TypeAdapter(kind).dump_json(value, indent=1)
-    temporary: str | None = None
-    try:
-        # A temporary file beside the target: a reader sees the whole file or none.
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}. Free some space or make the folder "
-            "writable; study.resume=true then goes on from the last finished trial."
-        ) from error
+    write_whole(
+        path,
+        TypeAdapter(kind).dump_json(value, indent=1),
+        todo="study.resume=true then goes on from the last finished trial.",
+    )
 
 
 def _read(path: Path, kind: type[_T]) -> _T:

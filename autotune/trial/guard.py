@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,8 @@ import numpy as np
 import torch
 
 from autotune.config import WorkloadSpec
+from autotune.durable import write_whole
+from autotune.errors import OutputError
 from autotune.loader import resident_batch
 from autotune.measure.device import synchronize
 from autotune.measure.timers import HostTimer
@@ -308,11 +309,7 @@ def _save(path: Path, reference: Reference) -> None:
     """Store a reference, whole or not at all; without it the next trial measures its own."""
     from pydantic import TypeAdapter
 
-    temporary = path.with_suffix(f".{os.getpid()}")
-    try:
+    with contextlib.suppress(OSError, OutputError):
         path.parent.mkdir(exist_ok=True)
-        temporary.write_bytes(TypeAdapter(Reference).dump_json(reference))
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        content = TypeAdapter(Reference).dump_json(reference)
+        write_whole(path, content, todo="The next trial measures it again.")

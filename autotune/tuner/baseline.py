@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.errors import AutotuneError, BudgetError, ConfigError, OutputError, WorkloadError
+from autotune.durable import cannot_write
+from autotune.errors import AutotuneError, BudgetError, ConfigError, WorkloadError
 from autotune.launch.launcher import Launcher
 from autotune.measurement import FailureKind, JobFacts, TrialFailure
 from autotune.objective import NO_ENERGY, not_compiled
@@ -40,10 +41,7 @@ def inspect_job(
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"cannot make the folder {place}: {error.strerror or error}. Choose another place "
-            "with output.dir."
-        ) from error
+        raise cannot_write(place, error, "Or choose another place with output.dir.") from error
     found = launcher.inspect(replace(template, folder=str(place)))
     if isinstance(found, JobFacts):
         return found

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.errors import OutputError
+from autotune.durable import cannot_write
 from autotune.interrupts import held_interrupts
 from autotune.launch.launcher import Launcher, ScoredInterrupt
 from autotune.measurement import FailureKind, Measurement, Outcome, TrialFailure
@@ -169,8 +169,7 @@ class TrialRunner:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         except OSError as error:
-            raise OutputError(
-                f"cannot make the folder {folder}: {error.strerror or error}. Make the output "
-                "folder writable, or choose another one with output.dir."
+            raise cannot_write(
+                folder, error, "study.resume=true then goes on from the last finished trial."
             ) from error
         return folder

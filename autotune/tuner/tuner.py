@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.config import Config
-from autotune.errors import OutputError
+from autotune.durable import cannot_write, remove_unfinished
 from autotune.launch.launcher import Launcher
 from autotune.request import TrialRequest
 from autotune.result import Confirmation, Role, StudyEnd, StudyResult, TrialRecord
@@ -35,6 +35,8 @@ from autotune.tuner.scope import preflight_scope
 from autotune.tuner.search import SearchRules
 from autotune.tuner.session import Session
 from autotune.tuner.timeplan import TimePlan
+
+_ELSEWHERE = "Or choose another place with output.dir."
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ class Tuner:
     def _prepare(self) -> PreparedJob:
         ledger = self._session.ledger
         if self._config.study.resume:
+            remove_unfinished(self._folder)
             ledger.replay(load_records(self._folder), limit_s=self._config.probe.limit_s)
         else:
             check_unused(self._folder)
@@ -276,7 +279,4 @@ class Tuner:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(
-                f"cannot make the folder {self._folder}: {error.strerror or error}. Choose another "
-                "place with output.dir."
-            ) from error
+            raise cannot_write(self._folder, error, _ELSEWHERE) from error

@@ -135,7 +135,7 @@ def test_nothing_half_written(tuned: Tuned, path: Path, monkeypatch: pytest.Monk
 
 def test_unwritable_folder(tuned: Tuned, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot write"):
         write_tuned(tuned, tmp_path / "file" / "tuned.yaml")
 
 
