@@ -1,4 +1,4 @@
-"""The study's folder: made or found, and proven writable before anything else happens."""
+"""The study's folder: made or found, proven writable and locked before anything else happens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from datetime import datetime
 from pathlib import Path
 
 from autotune.errors import OutputError, StudyError, config_error
+from autotune.search.lock import LOCK, StudyLock
 
 _STAMP = r"\d{8}-\d{6}(?:-\d+)?"
 
-_SCAFFOLD = ("study.lock", "facts.json", "mlflow_run_id")
+_SCAFFOLD = (LOCK, "facts.json", "mlflow_run_id")
 """Files that a study begins with; without a trial they are of no use."""
 
 _LOG = "log.txt"
@@ -23,7 +24,7 @@ _LOG = "log.txt"
 
 @contextmanager
 def study_folder(output: Path, name: str, *, resume: bool, now: datetime) -> Iterator[Path]:
-    """Make or find the folder of a study: `<output>/<name>-<YYYYmmdd-HHMMSS>`.
+    """Make or find the folder of a study, `<output>/<name>-<YYYYmmdd-HHMMSS>`, and lock it.
 
     A new folder that holds nothing of use at the end is removed, so that a run that fails early
     leaves nothing behind.
@@ -37,7 +38,7 @@ def study_folder(output: Path, name: str, *, resume: bool, now: datetime) -> Ite
     Raises:
         ConfigError: The name does not fit a folder.
         OutputError: The folder cannot be made or written.
-        StudyError: There is nothing to resume.
+        StudyError: There is nothing to resume, or another tuner is at work on it.
     """
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise config_error("study.name", name, "letters, digits, '-', '_' and '.'")
@@ -52,10 +53,13 @@ def study_folder(output: Path, name: str, *, resume: bool, now: datetime) -> Ite
             "Choose another folder: output.dir=..."
         ) from None
     try:
-        yield folder
+        with StudyLock(folder):
+            try:
+                yield folder
+            finally:
+                if not resume and _holds_nothing(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
     finally:
-        if not resume and _holds_nothing(folder):
-            shutil.rmtree(folder, ignore_errors=True)
         if is_new_output and output.is_dir() and not os.listdir(output):
             output.rmdir()
 

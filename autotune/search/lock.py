@@ -3,34 +3,62 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import os
+import socket
+from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from autotune.durable import cannot_write
 from autotune.errors import StudyError
 
-_LOCK = "study.lock"
+LOCK = "study.lock"
+"""Name of the file in the study's folder: who works on it, or who did last."""
 
 
 class StudyLock:
     """Keeps a second tuner out of a study's folder while this one lives.
 
-    The lock is the system's, so it goes away with the process, however that ends.
+    The lock is the system's, so it goes away with the process, however that ends. Made in a moment:
+    it imports nothing heavy and never waits.
 
     Raises:
-        StudyError: Another process works on the study.
+        StudyError: Another process works on the study (the message tells which one), or the file
+            system knows no locks.
+        OutputError: The file of the lock cannot be made.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file: IO[str] = open(folder / _LOCK, "w")  # noqa: SIM115 (held until `close`)
+        path = folder / LOCK
+        with ExitStack() as stack:
+            try:
+                # Neither truncated nor, by default, inherited: it may be another's.
+                self._file: IO[str] = stack.enter_context(open(path, "a+", encoding="utf-8"))
+                self._take(folder)
+                self._file.truncate(0)
+                self._file.write(_ourselves())
+                self._file.flush()
+            except OSError as error:
+                raise cannot_write(path, error, "Then run it again.") from error
+            stack.pop_all()
+
+    def _take(self, folder: Path) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
+        except BlockingIOError:
+            self._file.seek(0)
             raise StudyError(
-                f"another autotune is at work on the study in {folder}. Wait until it has ended, "
-                "or start a new study with study.resume=false."
+                f"another autotune is at work on the study in {folder}{_holder(self._file.read())}."
+                " Wait until it has ended, stop it, or start a new study with study.resume=false."
             ) from None
+        except OSError as error:
+            raise StudyError(
+                f"the file system of {folder} has no locks ({error.strerror}), without which two "
+                "tuners could spoil a study. Choose a folder on a local disk: output.dir=..."
+            ) from error
 
     def __enter__(self) -> StudyLock:
         return self
@@ -42,3 +70,17 @@ class StudyLock:
         traceback: TracebackType | None,
     ) -> None:
         self._file.close()
+
+
+def _ourselves() -> str:
+    now = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": now}) + "\n"
+
+
+def _holder(text: str) -> str:
+    """Return who holds a lock by what its file says; it is empty for a moment at first."""
+    try:
+        found = json.loads(text)
+        return f": process {found['pid']} on {found['host']}, since {found['started']}"
+    except (ValueError, TypeError, KeyError):
+        return ""

@@ -12,7 +12,6 @@ from autotune.durable import cannot_write, remove_unfinished
 from autotune.launch.launcher import Launcher
 from autotune.request import TrialRequest
 from autotune.result import Confirmation, Role, StudyEnd, StudyResult, TrialRecord
-from autotune.search.lock import StudyLock
 from autotune.search.records import check_unused, load_records
 from autotune.settings import Settings
 from autotune.statistics import Verdict
@@ -55,7 +54,8 @@ class Tuner:
 
     Args:
         config: What to tune, and how.
-        folder: Absolute folder of the study; made if need be.
+        folder: Absolute folder of the study; made if need be. The caller keeps others out of it
+            with a `StudyLock`, until the files of the result are written.
         launcher: Runs the trials; closed at the end.
         tracker: Logs them. It is started here, and aborted if the study does not come to a result;
             to finish it is up to the caller, who has the files to attach.
@@ -136,8 +136,7 @@ class Tuner:
         """
         try:
             self._make_folder()
-            with StudyLock(self._folder):
-                return self._run()
+            return self._run()
         except KeyboardInterrupt:
             self._tracker.abort("interrupted by the user", killed=True)
             raise

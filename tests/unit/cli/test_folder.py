@@ -68,6 +68,18 @@ def test_resume_takes_the_newest_of_exactly_that_name(tmp_path: Path) -> None:
     assert folder.exists()
 
 
+def test_a_study_that_another_works_on_is_not_resumed(tmp_path: Path) -> None:
+    with study_folder(tmp_path, "a", resume=False, now=NOW) as folder:
+        with (
+            pytest.raises(StudyError, match="another autotune is at work"),
+            study_folder(tmp_path, "a", resume=True, now=NOW),
+        ):
+            pass
+        (folder / "kept").touch()
+    with study_folder(tmp_path, "a", resume=True, now=NOW) as again:
+        assert again == folder
+
+
 def test_nothing_to_resume(tmp_path: Path) -> None:
     with (
         pytest.raises(StudyError, match=r"no study 'a'.*study\.resume=false"),

@@ -74,7 +74,11 @@ def test_a_study_ends_with_files_a_closed_run_and_a_table(
     assert main([*TINY, "study.name=first"]) == 0
     (folder,) = (tmp_path / "autotune_runs").iterdir()
     assert folder.name.startswith("first-20")
-    assert sorted(path.name for path in folder.iterdir()) == ["summary.md", "tuned.yaml"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "study.lock",
+        "summary.md",
+        "tuned.yaml",
+    ]
     assert study.tracker.artifacts == (str(folder / "tuned.yaml"), str(folder / "summary.md"))
     assert study.tracker.aborted is None
     text = capsys.readouterr().out

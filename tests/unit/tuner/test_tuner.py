@@ -701,16 +701,6 @@ def test_a_record_that_is_no_record_is_named_on_resuming(tmp_path: Path) -> None
         Bench(make_config(SMALL, study=StudyConfig(resume=True)), tmp_path).run()
 
 
-def test_a_second_tuner_on_the_same_study_is_refused(tmp_path: Path) -> None:
-    class Nested(FakeLauncher):
-        def run(self, request: TrialRequest, progress: Any) -> Outcome:
-            with pytest.raises(StudyError, match="another autotune is at work"):
-                Bench(make_config(SMALL, study=StudyConfig(resume=True)), tmp_path).run()
-            return super().run(request, progress)
-
-    Bench(make_config(SMALL), tmp_path, Nested()).run()
-
-
 def test_ctrl_c_in_the_search_returns_the_best_so_far(tmp_path: Path) -> None:
     launcher = FakeLauncher(surprise={4: KeyboardInterrupt()})
     config = make_config(search=SearchConfig(guided_trials=0))
