@@ -17,6 +17,8 @@ class FindingCode(StrEnum):
     """Workers deliver fewer samples than a pass has."""
     SECOND_PASS_EMPTY = "second_pass_empty"
     """The data can be gone through once only."""
+    NOT_PICKLABLE = "not_picklable"
+    """What a worker needs cannot be sent to it under the start method in use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,12 @@ class Preflight:
         """Return what speaks against so many workers, or None."""
         limiting = (each for each in self.findings if each.max_workers is not None)
         return next((each for each in limiting if workers > (each.max_workers or 0)), None)
+
+    @property
+    def max_workers(self) -> int | None:
+        """Most workers that are tried; None for no limit."""
+        limits = [each.max_workers for each in self.findings if each.max_workers is not None]
+        return min(limits, default=None)
 
     @property
     def kept(self) -> frozenset[str]:

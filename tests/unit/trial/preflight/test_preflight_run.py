@@ -53,3 +53,17 @@ def test_a_check_that_hangs_keeps_what_it_found(look_at, monkeypatch):
     seen = run_preflight(look_at(ROWS, limit_s=0.3))
     assert seen.findings == (FINDING,)
     assert seen.unchecked == ("hang: not done after 0.3 s", "later: no time left")
+
+
+def test_no_more_workers_are_looked_at_than_an_earlier_check_left(look_at, monkeypatch):
+    asked = []
+
+    def limits(look, found):
+        found.add(Finding(code=FindingCode.NOT_PICKLABLE, message="one", max_workers=1))
+
+    def asks(look, found):
+        asked.append(look.scope.max_workers)
+
+    monkeypatch.setattr(run, "_CHECKS", (("a", asks), ("b", limits), ("c", asks)))
+    run_preflight(look_at(ROWS, max_workers=4))
+    assert asked == [4, 1]
