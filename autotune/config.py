@@ -77,6 +77,8 @@ class ProbeConfig:
     """Automatic batch sizes are chosen so that a plain step takes about this long at most."""
     limit_s: _Seconds = 180.0
     """Wall-clock limit of a whole trial; its process group is killed after it."""
+    hang_s: _Seconds = 60.0
+    """A trial that neither does a step nor computes for so long hangs, and is ended."""
     profile: str = "best"
     """Which trials get a profiler trace after their score: best, all or none."""
     profile_steps: _Count = 3

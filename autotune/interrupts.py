@@ -14,12 +14,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends, where it can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Have descendants whose parent ends become this process's children, where the kernel can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 @contextmanager

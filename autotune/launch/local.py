@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import os
-import signal
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-import psutil
-
 from autotune.interrupts import held_interrupts
+from autotune.launch.family import END_S, Family
 from autotune.launch.launcher import Progress, ScoredInterrupt
+from autotune.launch.remains import bound, free_shared_memory, scratch_folder, shorten
+from autotune.launch.vigil import Alarm, Vigil
 from autotune.measure.deaths import OomKills, ending, lacks_memory
 from autotune.measurement import (
     FailureKind,
@@ -27,15 +25,8 @@ from autotune.measurement import (
     from_json,
 )
 from autotune.request import TrialRequest
-from autotune.trial.child import (
-    LOG_FILE,
-    RECORD,
-    SCORED,
-    STAGE,
-    run_inspection,
-    run_trial,
-    without_extras,
-)
+from autotune.trial.child import LOG_FILE, run_inspection, run_trial, without_extras
+from autotune.trial.messages import Inbox, Kind, Message, UnreadableMessage
 
 PRELOAD = (
     "torch",
@@ -50,20 +41,18 @@ PRELOAD = (
 """Imported once by the fork server, so that a trial does not pay for it. None of these starts the
 device or threads that a fork would break."""
 
-END_S = 10.0
-"""Seconds at most that killed processes are waited for."""
+_LOOK_S = 1.0
+"""Seconds between two looks at a trial that sends nothing."""
 
-LOG_BYTES = 1_000_000
-"""A longer log of a trial loses its middle: it is kept, and stored with the run, for each trial."""
-
-_Target = Callable[[Connection, TrialRequest, float, str], None]
+_Target = Callable[[Connection, TrialRequest, float, str, str], None]
 
 
 class LocalLauncher:
     """Runs trials one at a time on this machine.
 
     A trial's process is forked from a server that has torch imported but no device context, leads
-    a process group of its own, and is killed with all its descendants when its time is up.
+    a session of its own, and is killed with all its descendants when it is done, hangs, or its
+    time is up.
     """
 
     def __init__(self) -> None:
@@ -88,136 +77,153 @@ class LocalLauncher:
         """Do nothing: trials are gone when `run` returns, and the fork server ends with us."""
 
     def _run(self, target: _Target, request: TrialRequest, progress: Progress) -> Record:
-        receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=target,
-            # Left alone, a process from a fork server would start loader workers through one too,
-            # which takes seconds and is not what the user's own script does.
-            args=(sender, request, time.monotonic(), multiprocessing.get_start_method()),
-            name="autotune-trial",
-        )
-        try:
-            process.start()
-            sender.close()
-            return _listen(process, receiver, request, progress)
-        finally:
-            with held_interrupts():
-                _end(process)
-                receiver.close()
-                _shorten(Path(request.folder) / LOG_FILE)
-
-
-def _listen(
-    process: ForkServerProcess, receiver: Connection, request: TrialRequest, progress: Progress
-) -> Record:
-    """Wait for the record, the process's death or the limit, whichever comes first.
-
-    A trial that is cut off after its score stood keeps it.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C; a `ScoredInterrupt` once there is a score.
-    """
-    deadline = time.monotonic() + request.limit_s
-    kills = OomKills()
-    stage = "start"
-    scored: Measurement | None = None
-    try:
-        progress(stage)
-        while True:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                if scored is not None:
-                    return without_extras(scored, stage, f"the limit of {request.limit_s:.3g} s")
-                return _failure(
+        log = Path(request.folder) / LOG_FILE
+        with scratch_folder() as scratch:
+            receiver, sender = self._context.Pipe(duplex=False)
+            process = self._context.Process(
+                target=target,
+                # Left alone, a process from a fork server would start loader workers through one
+                # too, which takes seconds and is not what the user's own script does.
+                args=(
+                    sender,
                     request,
-                    FailureKind.TIME_LIMIT,
-                    stage,
-                    f"not done after {request.limit_s:.3g} s (it was in: {stage}); killed. "
-                    "probe.limit_s and budget.minutes set this limit.",
-                )
-            if not receiver.poll(min(left_s, 1.0)):
-                continue
+                    time.monotonic(),
+                    multiprocessing.get_start_method(),
+                    str(scratch),
+                ),
+                name="autotune-trial",
+            )
+            family = Family(process)
             try:
-                message = receiver.recv_bytes()
-            except (EOFError, OSError):
-                failure = _died(process, request, stage, kills)
-                return failure if scored is None else without_extras(scored, stage, failure.message)
-            if message[:1] == STAGE:
-                stage = message[1:].decode()
-                progress(stage)
-            elif message[:1] == SCORED:
-                found = from_json(message[1:])
-                scored = found if isinstance(found, Measurement) else None
-            elif message[:1] == RECORD:
-                return from_json(message[1:])
-    except KeyboardInterrupt as interrupt:
-        if scored is None:
-            raise
-        kept = without_extras(scored, stage, "interrupted by the user")
-        raise ScoredInterrupt(kept) from interrupt
+                process.start()
+                sender.close()
+                return Watch(process, family, receiver, request, progress).record()
+            finally:
+                with held_interrupts():
+                    family.end()
+                    receiver.close()
+                    free_shared_memory(family.pids)
+                    shorten(log)
 
 
-def _died(
-    process: ForkServerProcess, request: TrialRequest, stage: str, kills: OomKills
-) -> TrialFailure:
-    process.join(END_S)
-    code, killed = process.exitcode, kills.since()
-    kind = FailureKind.OUT_OF_MEMORY if lacks_memory(code, killed) else FailureKind.CRASH
-    text = f"the trial's process {ending(code, killed)} during {stage}, without a result"
-    return _failure(request, kind, stage, f"{text}; see log.txt")
+class Watch:
+    """Waits for one trial's record, its death, a hang or its limit, whichever comes first.
 
-
-def _failure(request: TrialRequest, kind: FailureKind, stage: str, message: str) -> TrialFailure:
-    return TrialFailure(settings=request.settings, failure=kind, message=message, stage=stage)
-
-
-def _end(process: ForkServerProcess) -> None:
-    """Leave nothing of a trial behind: its group, and descendants with a group of their own.
-
-    A process that has sent its record waits for this, so that its family is still known. Its end is
-    waited for as well: workers that still give back gigabytes would disturb the next trial.
+    Args:
+        process: The trial's process, started.
+        family: That process and its descendants.
+        receiver: Reading end of its pipe.
+        request: What it was asked to do.
+        progress: Told the stages that it reaches.
     """
-    pid = process.pid
-    if pid is None:
-        return
-    strays = _descendants(pid)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    if process.exitcode is None:
-        process.kill()  # it may not lead its group yet
-    for stray in strays:
-        with contextlib.suppress(psutil.Error):
-            stray.kill()
-    process.join()
-    process.close()
-    deadline = time.monotonic() + END_S
-    while any(map(_is_alive, strays)) and time.monotonic() < deadline:
-        time.sleep(0.02)
 
+    def __init__(
+        self,
+        process: ForkServerProcess,
+        family: Family,
+        receiver: Connection,
+        request: TrialRequest,
+        progress: Progress,
+    ) -> None:
+        self._process, self._family, self._receiver = process, family, receiver
+        self._request, self._progress = request, progress
+        self._log = Path(request.folder) / LOG_FILE
+        self._inbox = Inbox(receiver.fileno())
+        self._kills = OomKills()
+        self._stage = "start"
+        self._scored: Measurement | None = None
+        self._vigil = Vigil(
+            limit_s=request.limit_s,
+            hang_s=request.probe.hang_s,
+            spins=request.device != "cpu",
+            use=family.use,
+            clock=time.monotonic,
+        )
 
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+    def record(self) -> Record:
+        """Return what came of the trial. One that is cut off after its score stood keeps it.
 
+        Raises:
+            KeyboardInterrupt: Ctrl-C; a `ScoredInterrupt` once there is a score.
+        """
+        try:
+            self._progress(self._stage)
+            while True:
+                if (found := self._heard()) is not None:
+                    return found
+                if (alarm := self._vigil.alarm()) is not None:
+                    return self._cut_off(alarm)
+                bound(self._log)
+                wait(
+                    [self._receiver, self._process.sentinel],
+                    min(_LOOK_S, max(0.01, self._vigil.left_s)),
+                )
+        except KeyboardInterrupt as interrupt:
+            if self._scored is None:
+                raise
+            kept = without_extras(self._scored, self._stage, "interrupted by the user")
+            raise ScoredInterrupt(kept) from interrupt
 
-def _shorten(log: Path) -> None:
-    """Keep the beginning and the end of a log that has become too long to store for each trial."""
-    with contextlib.suppress(OSError):
-        if (size := log.stat().st_size) <= LOG_BYTES:
-            return
-        half = LOG_BYTES // 2
-        with log.open("r+b") as file:
-            file.seek(size - half)
-            end = file.read()
-            file.seek(half)
-            file.write(b"\n\n[... %d bytes left out ...]\n\n" % (size - LOG_BYTES) + end)
-            file.truncate()
+    def _heard(self) -> Record | None:
+        """Take the messages that have come; return the record, or what the trial's end means."""
+        dead = not self._process.is_alive()  # asked first: what it sent before is there then
+        try:
+            for message in self._inbox.read():
+                if (record := self._take(message)) is not None:
+                    return record
+        except EOFError:
+            return self._died()
+        except UnreadableMessage as error:
+            return self._ended(
+                FailureKind.CRASH,
+                f"something else than autotune wrote into the trial's pipe ({error}) during "
+                f"{self._stage}: does the job write to file descriptors that it did not open?",
+            )
+        return self._died() if dead else None
 
+    def _take(self, message: Message) -> Record | None:
+        match message.kind:
+            case Kind.STAGE:
+                self._stage = message.body.decode()
+                self._vigil.enter(self._stage)
+                self._progress(self._stage)
+            case Kind.BEAT:
+                self._vigil.beat(int(message.body))
+            case Kind.SCORED:
+                found = from_json(message.body)
+                self._scored = found if isinstance(found, Measurement) else None
+            case Kind.RECORD:
+                return from_json(message.body)
+        return None
 
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
+    def _died(self) -> Record:
+        self._process.join(END_S / 5)
+        code, killed = self._process.exitcode, self._kills.since()
+        if code is None:
+            return self._ended(
+                FailureKind.CRASH,
+                f"the trial closed its connection to autotune during {self._stage}, though it "
+                "still runs: does the job close file descriptors that it did not open?",
+            )
+        kind = FailureKind.OUT_OF_MEMORY if lacks_memory(code, killed) else FailureKind.CRASH
+        text = f"the trial's process {ending(code, killed)} during {self._stage}, without a result"
+        return self._ended(kind, text)
+
+    def _cut_off(self, alarm: Alarm) -> Record:
+        if self._scored is not None:
+            return without_extras(self._scored, self._stage, alarm.why)
+        return self._failure(alarm.kind, alarm.why, self._family.stacks(self._log))
+
+    def _ended(self, kind: FailureKind, text: str) -> Record:
+        if self._scored is not None:
+            return without_extras(self._scored, self._stage, text)
+        return self._failure(kind, f"{text}; see log.txt", None)
+
+    def _failure(self, kind: FailureKind, message: str, evidence: str | None) -> TrialFailure:
+        return TrialFailure(
+            settings=self._request.settings,
+            failure=kind,
+            message=message,
+            stage=self._stage,
+            evidence=evidence,
+        )

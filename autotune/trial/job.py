@@ -15,6 +15,7 @@ from autotune.measure.window import StepSeen
 from autotune.precision import autocast, check_supported, fused_obeys_scaler, grad_scaler
 from autotune.settings import CompileMode, Settings
 from autotune.trial.first_steps import FirstSteps, SkipCounter, StepWatch
+from autotune.trial.pulse import Pulse
 from autotune.workloads.batch import batch_size_of, fingerprint, to_device
 from autotune.workloads.forward import forward_loss
 from autotune.workloads.model import prepare_model
@@ -36,6 +37,7 @@ class TrainingJob:
         device: Where.
         seed: Seed of the weights.
         watched_steps: Steps of which `first_steps` can tell.
+        pulse: Told of each step; None for nobody.
 
     Raises:
         UnsupportedSetting: The device or the optimizer cannot run one of the settings.
@@ -49,6 +51,7 @@ class TrainingJob:
         device: torch.device,
         seed: int,
         watched_steps: int = 0,
+        pulse: Pulse | None = None,
     ) -> None:
         check_supported(settings.precision, device.type)
         self._workload = workload
@@ -71,6 +74,7 @@ class TrainingJob:
         self._watch = StepWatch(watched_steps, model.parameters())
         self._skips = SkipCounter(self._optimizer) if self._scaler.is_enabled() else None
         self._first_scale = self._scaler.get_scale()
+        self._pulse = Pulse() if pulse is None else pulse
         self.steps_taken = 0
         self.last_loss: torch.Tensor | None = None
 
@@ -108,6 +112,7 @@ class TrainingJob:
         timer.mark(Mark.OPTIMIZER)
         self.last_loss = loss.detach()
         self.steps_taken += 1
+        self._pulse.step()
         return StepSeen(batch_size_of(batch), host_wait_s)
 
     def place(self, batch: Any) -> Any:

@@ -36,6 +36,7 @@ from autotune.trial.guard import NumericsGuard, first_batch, with_own_loss
 from autotune.trial.job import TrainingJob
 from autotune.trial.judge import judge_alone
 from autotune.trial.loading import drain, loader_window
+from autotune.trial.pulse import Pulse
 from autotune.trial.resident import Ceiling, measure_ceiling, warm_up
 from autotune.trial.score import Score
 from autotune.trial.tail import blamed_on_the_tail, tail_samples, train_tail, untried_note
@@ -58,7 +59,8 @@ class Probe:
         device: Where.
         start_s: Seconds from the request to a process with its device ready.
         stage: Told what the probe is doing.
-        scored: Given the measurement as soon as its score stands, before the extras.
+        scored: Given the measurement as soon as its score stands, and again with each extra.
+        pulse: Told of each step; None for nobody.
     """
 
     def __init__(
@@ -68,9 +70,11 @@ class Probe:
         start_s: float,
         stage: Stage,
         scored: Scored = lambda measurement: None,
+        pulse: Pulse | None = None,
     ) -> None:
         self._bench = Bench(request, device, start_s, stage)
         self._scored = scored
+        self._pulse = pulse
         self._batches: Iterator[Any] = iter(())  # kept: letting go of it waits for the workers
         self._sizes = BatchSizes()
         self._guard: NumericsGuard | None = None
@@ -93,7 +97,9 @@ class Probe:
         bench = self._bench
         request, watched = bench.request, bench.request.numerics.watched_steps
         with bench.part("setup_s"):
-            job = TrainingJob(workload, request.settings, bench.device, request.seed, watched)
+            job = TrainingJob(
+                workload, request.settings, bench.device, request.seed, watched, self._pulse
+            )
             samples = resident_samples(workload, request.settings.batch_size)
             host = first_batch(workload, request.settings.batch_size, samples, request.seed)
             if watched:
@@ -121,7 +127,11 @@ class Probe:
         measured = replace(measured, repeated_windows=score.repeated)
         self._scored(measured)
         measured = self._with_trace(measured, job)
-        return measured if workload.resident else self._with_loader_alone(measured)
+        if not workload.resident:
+            self._scored(measured)
+            measured = self._with_loader_alone(measured)
+        self._scored(measured)
+        return measured
 
     def _telling_tail(self) -> AbstractContextManager[None]:
         bench = self._bench

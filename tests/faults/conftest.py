@@ -65,7 +65,8 @@ def _left(memory, files, temporary):
     return [
         *_trials(),
         *(str(path) for path in set(SHARED_MEMORY.iterdir()) - memory if _is_ours(path)),
-        # multiprocessing keeps one folder a process for its sockets and removes it at its exit.
+        # multiprocessing keeps one folder for its sockets and removes it at our exit; torch makes
+        # one for its compiler when the fork server imports it.
         *(
             str(path)
             for path in set(temporary.rglob("*")) - files
