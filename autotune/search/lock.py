@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO
 
 from autotune.durable import cannot_write
 from autotune.errors import StudyError
@@ -35,12 +34,12 @@ class StudyLock:
         path = folder / LOCK
         with ExitStack() as stack:
             try:
-                # Neither truncated nor, by default, inherited: it may be another's.
-                self._file: IO[str] = stack.enter_context(open(path, "a+", encoding="utf-8"))
+                # Neither truncated nor, by default, inherited: it may be another's. Unbuffered: a
+                # full disk then says so once, at the write, not again when the file is closed.
+                self._file = stack.enter_context(open(path, "ab+", buffering=0))
                 self._take(folder)
                 self._file.truncate(0)
-                self._file.write(_ourselves())
-                self._file.flush()
+                self._file.write(_ourselves().encode())
             except OSError as error:
                 raise cannot_write(path, error, "Then run it again.") from error
             stack.pop_all()
@@ -77,7 +76,7 @@ def _ourselves() -> str:
     return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "started": now}) + "\n"
 
 
-def _holder(text: str) -> str:
+def _holder(text: bytes) -> str:
     """Return who holds a lock by what its file says; it is empty for a moment at first."""
     try:
         found = json.loads(text)
